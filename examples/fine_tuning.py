@@ -68,7 +68,7 @@ def train(
     evaluation = rh.EvaluationHook(
         {"accuracy": accuracy}, every_n_steps=50, averages=ema, output_dir=f"{directory}/eval"
     )
-    saver = rh.Saver(keep=[rh.KeepLast(1), rh.KeepBest("accuracy")], metrics=evaluation.metrics_at)
+    saver = rh.Saver(keep=[rh.KeepLast(1), rh.KeepBest(evaluation.metric("accuracy"))])
     with (
         graph.as_default(),
         rh.MonitoredTrainingSession(

@@ -31,13 +31,16 @@ with rh.Graph().as_default():
     evaluation = rh.EvaluationHook({"error": error}, every_n_steps=50, output_dir="runs/best/eval")
     saver = rh.Saver(
         asynchronous=True,  # the loop continues while a checkpoint is written
-        keep=[rh.KeepLast(2), rh.KeepBest("error", mode="min"), rh.KeepSteps(100)],
-        metrics=evaluation.metrics_at,
+        keep=[
+            rh.KeepLast(2),
+            rh.KeepBest(evaluation.metric("error"), mode="min"),
+            rh.KeepSteps(100),
+        ],
     )
     stop = rh.stop_if_no_decrease_hook(evaluation.metric("error"), max_steps_without_decrease=200)
     with rh.MonitoredTrainingSession(
         checkpoint_dir="runs/best",
-        scaffold=rh.Scaffold(saver=saver),
+        saver=saver,
         hooks=[evaluation, stop],
         save_checkpoint_steps=50,
     ) as session:

@@ -63,7 +63,7 @@ def train(directory: str, steps: int) -> None:
     evaluation = rh.EvaluationHook(
         {"purity": purity}, every_n_steps=50, output_dir=f"{directory}/eval"
     )
-    saver = rh.Saver(keep=[rh.KeepLast(1), rh.KeepBest("purity")], metrics=evaluation.metrics_at)
+    saver = rh.Saver(keep=[rh.KeepLast(1), rh.KeepBest(evaluation.metric("purity"))])
     hooks = [
         rh.StopAtStepHook(last_step=steps),
         rh.ProgressHook(steps, ["loss"]),
@@ -75,7 +75,7 @@ def train(directory: str, steps: int) -> None:
         graph.as_default(),
         rh.MonitoredTrainingSession(
             checkpoint_dir=directory,
-            scaffold=rh.Scaffold(saver=saver),
+            saver=saver,
             hooks=hooks,
             save_checkpoint_steps=50,
         ) as session,

@@ -70,7 +70,6 @@ def test_what_is_wrong_is_named_with_the_rule(check, error, message):
         (lambda: rh.NanTensorHook("loss", trigger=5), "trigger"),
         (lambda: rh.ThroughputHook(True), "examples"),
         (lambda: rh.Saver(max_to_keep="a"), "max_to_keep"),
-        (lambda: rh.Saver(metrics=5), "metrics"),
         (lambda: rh.Saver(keep=rh.KeepLast(2)), "keep"),
         (lambda: rh.Trigger(on_steps=("a",)), "on_steps"),
         (lambda: rh.Trigger(on_steps=5), "on_steps"),

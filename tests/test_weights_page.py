@@ -17,6 +17,7 @@ from flax import nnx
 from flax.training.train_state import TrainState
 
 import runhooks as rh
+from tests.metric import Metric
 
 PAGE = Path(__file__).parents[1] / "docs" / "weights.md"
 
@@ -57,12 +58,11 @@ def names(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     net, layer = torch.nn.Sequential(torch.nn.Linear(2, 2)), torch.nn.Linear(2, 2)
     train("runs/torch", rh.torch.graph(lambda: None, model=net))
-    keep = [rh.KeepLast(9), rh.KeepBest("accuracy")]
+    keep = [rh.KeepLast(9), rh.KeepBest(Metric("accuracy", {0: 0.0, 100: 1.0}))]
     train(
         "runs/a",
         rh.jax.graph(step, state={"params": init_params()}),
         keep=keep,
-        metrics=lambda step: {"accuracy": step == 100},
     )
     module = nnx.Linear(2, 2, rngs=nnx.Rngs(0))
     mlp = eqx.nn.MLP(2, 2, 4, 1, key=jax.random.key(0))

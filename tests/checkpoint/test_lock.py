@@ -236,10 +236,12 @@ def test_of_two_sessions_that_begin_at_once_one_is_refused(tmp_path, monkeypatch
 
 
 UNCLOSED = """
+import logging
 import sys
 import numpy as np
 import runhooks as rh
 
+logging.getLogger("runhooks").addHandler(logging.NullHandler())
 graph = rh.jax.graph(lambda state: (state + 1, {"sum": state.sum()}), state=np.float32(0))
 with graph.as_default():
     session = rh.MonitoredSession(hooks=[rh.CheckpointSaverHook(sys.argv[1], save_steps=2)])

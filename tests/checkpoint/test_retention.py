@@ -12,6 +12,7 @@ import runhooks as rh
 from runhooks.checkpoint import checkpoint_step, checkpoints
 from runhooks.errors import DataLossError, NotFoundError
 from runhooks.testing import FakeClock
+from tests.metric import Metric
 
 ACCURACY = {1: 0.5, 2: 0.9, 3: 0.7, 4: float("nan")}
 
@@ -22,20 +23,16 @@ def steps(folder):
 
 @pytest.fixture
 def kept(tmp_path, at_step, fake_clock):
-    """Saves a checkpoint an hour, with these metrics, under rules; the steps that are left."""
+    """Saves so many checkpoints, one an hour, under rules; the steps that are left."""
 
-    def kept(*keep, metrics):
-        known = dict(enumerate(metrics))
-        saver = rh.Saver(keep=keep, metrics=lambda step: known[step])
-        for step in known:
+    def kept(*keep, count=10):
+        saver = rh.Saver(keep=keep)
+        for step in range(count):
             fake_clock.advance(3600)
             saver.save(at_step(step), tmp_path / "model.ckpt", global_step=step)
         return steps(tmp_path)
 
     return kept
-
-
-NONE = [{}] * 10
 
 
 @pytest.mark.parametrize(
@@ -50,26 +47,26 @@ NONE = [{}] * 10
     ids=str,
 )
 def test_what_any_rule_wants_is_kept_and_the_newest(kept, keep, left):
-    assert kept(*keep, metrics=NONE) == left
+    assert kept(*keep) == left
 
 
 @pytest.mark.parametrize(
-    ("rule", "values", "left"),
+    ("options", "values", "left"),
     [
-        (rh.KeepBest("accuracy"), [0.1, 0.9, 0.5, 0.2], [1, 3]),
-        (rh.KeepBest("accuracy", mode="min"), [0.3, 0.1, 0.5, 0.2], [1, 3]),
-        (rh.KeepBest("accuracy", n=2), [0.1, 0.9, 0.5, 0.6, 0.2], [1, 3, 4]),
-        (rh.KeepBest("accuracy"), [0.5, 0.5, 0.5], [0, 2]),
-        (rh.KeepBest("accuracy"), [0.5, math.nan, 0.4], [0, 2]),
-        (rh.KeepBest("accuracy"), [math.nan, 0.5, math.nan], [1, 2]),
-        (rh.KeepBest("accuracy", mode="min"), [-math.inf, math.inf, 0.0], [0, 2]),
-        (rh.KeepBest("accuracy", n=3), [None, 0.1, None, None], [1, 3]),
+        ({}, [0.1, 0.9, 0.5, 0.2], [1, 3]),
+        ({"mode": "min"}, [0.3, 0.1, 0.5, 0.2], [1, 3]),
+        ({"n": 2}, [0.1, 0.9, 0.5, 0.6, 0.2], [1, 3, 4]),
+        ({}, [0.5, 0.5, 0.5], [0, 2]),
+        ({}, [0.5, math.nan, 0.4], [0, 2]),
+        ({}, [math.nan, 0.5, math.nan], [1, 2]),
+        ({"mode": "min"}, [-math.inf, math.inf, 0.0], [0, 2]),
+        ({"n": 3}, [None, 0.1, None, None], [1, 3]),
     ],
     ids=str,
 )
-def test_the_best_are_kept(kept, rule, values, left):
-    known = [{} if value is None else {"accuracy": value} for value in values]
-    assert kept(rule, metrics=known) == left
+def test_the_best_are_kept(kept, options, values, left):
+    rule = rh.KeepBest(Metric("accuracy", values), **options)
+    assert kept(rule, count=len(values)) == left
 
 
 def test_a_rule_of_ones_own(kept):
@@ -77,7 +74,7 @@ def test_a_rule_of_ones_own(kept):
         def wanted(self, saved):
             return [it for it in saved if it.step % 2 == 0]
 
-    assert kept(KeepEven(), metrics=NONE[:6]) == [0, 2, 4, 5]
+    assert kept(KeepEven(), count=6) == [0, 2, 4, 5]
 
 
 @pytest.mark.parametrize(
@@ -85,10 +82,10 @@ def test_a_rule_of_ones_own(kept):
     [
         (lambda: rh.KeepLast(0), ValueError, "n .* 0"),
         (lambda: rh.KeepEvery(hours=-1), ValueError, "hours .* -1"),
-        (lambda: rh.KeepBest("loss", n=0), ValueError, "n .* 0"),
-        (lambda: rh.KeepBest("loss", mode="low"), ValueError, "mode .* 'low'"),
+        (lambda: rh.KeepBest(Metric("loss"), n=0), ValueError, "n .* 0"),
+        (lambda: rh.KeepBest(Metric("loss"), mode="low"), ValueError, "mode .* 'low'"),
         (lambda: rh.Saver(keep=[5]), TypeError, "keep"),
-        (lambda: rh.Saver(keep=[rh.KeepBest("loss")]), ValueError, "metrics"),
+        (lambda: rh.KeepBest("loss"), TypeError, "metric .* 'loss'"),
         (lambda: rh.Saver(keep=[], max_to_keep=3), ValueError, "max_to_keep"),
         (lambda: rh.KeepSteps([3, 7]), TypeError, r"steps .* \[3, 7\]"),
         (lambda: rh.KeepSteps(-1), ValueError, "steps .* -1"),
@@ -104,10 +101,11 @@ def test_arguments(make, error, message):
 
 
 numbers = st.integers(1, 4)
+# Of the best, the arguments: its metric is that of the run.
 rules = st.lists(
     numbers.map(rh.KeepLast)
     | st.floats(0.5, 5).map(rh.KeepEvery)
-    | st.builds(rh.KeepBest, st.just("loss"), numbers, st.sampled_from(["max", "min"]))
+    | st.tuples(numbers, st.sampled_from(["max", "min"]))
     | st.lists(st.integers(0, 12), min_size=1, max_size=3).map(lambda steps: rh.KeepSteps(*steps)),
     max_size=4,
 )
@@ -125,7 +123,7 @@ def test_restarts_in_the_middle_leave_the_same(keep, saves, restarts, chance):
     """Whether deletions are made at each save, after restarts, or some of them only later."""
 
     def run(folder, restarts, lazy):
-        known = [{} if loss is None else {"loss": loss} for _, loss in saves]
+        metric = Metric("loss", [loss for _, loss in saves])
         sess = _Session()
         with FakeClock() as clock:
             for step, (hours, _) in enumerate(saves):
@@ -134,9 +132,9 @@ def test_restarts_in_the_middle_leave_the_same(keep, saves, restarts, chance):
                     # One that is killed before it deletes leaves that to those that come after.
                     is_last = step == len(saves) - 1
                     rules = None if lazy and not is_last and chance.random() < 0.5 else keep
-                    saver = _saver(rules, known)
+                    saver = _saver(rules, metric)
                 saver.save(sess, folder / "model.ckpt", global_step=step)
-            _saver(keep, known).save(sess, folder / "model.ckpt", global_step=len(saves) - 1)
+            _saver(keep, metric).save(sess, folder / "model.ckpt", global_step=len(saves) - 1)
         return steps(folder)
 
     with TemporaryDirectory() as one, TemporaryDirectory() as other, TemporaryDirectory() as third:
@@ -145,10 +143,11 @@ def test_restarts_in_the_middle_leave_the_same(keep, saves, restarts, chance):
         assert run(Path(third), restarts, lazy=True) == undisturbed
 
 
-def _saver(keep, known):
-    if keep is None:
-        return rh.Saver(max_to_keep=None, metrics=lambda step: known[step])
-    return rh.Saver(keep=keep, metrics=lambda step: known[step])
+def _saver(keep, metric):
+    if keep is None:  # all of them, with their metrics
+        return rh.Saver(keep=[rh.KeepBest(metric), rh.KeepLast(1000)])
+    rules = [rh.KeepBest(metric, *it) if isinstance(it, tuple) else it for it in keep]
+    return rh.Saver(keep=rules)
 
 
 class _Session:
@@ -159,38 +158,21 @@ class _Session:
         return rh.checkpoint.Snapshot({}, {})
 
 
-def test_unknown_metric_is_warned_of_once(tmp_path, at_step, caplog):
-    saver = rh.Saver(keep=[rh.KeepBest("accuracy")], metrics=lambda step: {"accurcy": step})
-    for step in (1, 2):
-        saver.save(at_step(step), tmp_path / "model.ckpt", global_step=step)
-    (warning,) = [it for it in caplog.messages if "KeepBest" in it]
-    assert "did you mean 'accurcy'?" in warning
-
-
-def test_metric_that_is_not_there_yet_is_not_warned_of(tmp_path, at_step, caplog):
-    saver = rh.Saver(keep=[rh.KeepBest("accuracy")], metrics=lambda step: {})
-    saver.save(at_step(1), tmp_path / "model.ckpt", global_step=1)
-    assert caplog.messages == []
-
-
-@pytest.mark.parametrize("metrics", [None, {"m": "good"}, {"m": [1.0, 2.0]}, 5], ids=repr)
-def test_metrics_that_are_not_numbers_are_refused(tmp_path, at_step, metrics):
-    saver = rh.Saver(metrics=lambda step: metrics)
-    with pytest.raises(TypeError, match="metrics"):
-        saver.save(at_step(1), tmp_path / "model.ckpt", global_step=1)
-
-
-def save(directory, session, keep, metrics, steps=ACCURACY):
-    saver = rh.Saver(keep=keep, metrics=metrics)
+def save(directory, session, keep, steps=ACCURACY):
+    saver = rh.Saver(keep=keep)
     for step in steps:
         saver.save(session(step), directory / "model.ckpt", global_step=step)
+
+
+def best_of(accuracy, loss):
+    return [rh.KeepLast(9), rh.KeepBest(accuracy), rh.KeepBest(loss, mode="min")]
 
 
 @pytest.fixture
 def run(tmp_path, at_step):
     """Checkpoints of a run that knows that high accuracies and low losses are best."""
-    keep = [rh.KeepLast(9), rh.KeepBest("accuracy"), rh.KeepBest("loss", mode="min")]
-    save(tmp_path, at_step, keep, lambda it: {"accuracy": ACCURACY[it], "loss": it, "time": 1 / it})
+    accuracy, loss = Metric("accuracy", ACCURACY), Metric("loss", {it: it for it in ACCURACY})
+    save(tmp_path, at_step, best_of(accuracy, loss))
     return tmp_path
 
 
@@ -209,15 +191,12 @@ def weights(*args, **kwargs):
 def test_the_best_is_found_with_its_metrics(run):
     best = rh.best_checkpoint(run, "accuracy")
     assert (best.path, best.step) == (str(run / "model.ckpt-2"), 2)
-    assert best.metrics == {"accuracy": 0.9, "loss": 2, "time": 0.5}
+    assert best.metrics == {"accuracy": 0.9, "loss": 2}
 
 
 def test_the_mode_is_that_of_the_saver_unless_it_is_given(run):
     assert rh.best_checkpoint(run, "loss").step == 1
     assert rh.best_checkpoint(run, "loss", "max").step == 4
-    assert rh.best_checkpoint(str(run), "time", mode="min").step == 4
-    with pytest.raises(ValueError, match="mode must be 'max' or 'min'.*'time'"):
-        rh.best_checkpoint(run, "time")
 
 
 def test_a_metric_that_none_has_is_an_error_with_the_near_ones(run, tmp_path):
@@ -228,7 +207,7 @@ def test_a_metric_that_none_has_is_an_error_with_the_near_ones(run, tmp_path):
 
 
 def test_without_metrics_there_is_no_best(tmp_path, at_step):
-    save(tmp_path, at_step, [rh.KeepLast(5)], None)
+    save(tmp_path, at_step, [rh.KeepLast(5)])
     with pytest.raises(ValueError, match="no metrics"):
         rh.best_checkpoint(tmp_path, "accuracy", "max")
 

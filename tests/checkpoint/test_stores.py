@@ -33,6 +33,7 @@ from runhooks.checkpoint.lock import DirectoryLock
 from runhooks.errors import NotFoundError
 from runhooks.stores import RetryPolicy, open_store
 from tests.fault_proxy import FaultProxy
+from tests.metric import Metric
 
 
 @pytest.fixture(params=["memory", "s3"])
@@ -122,16 +123,15 @@ def test_an_empty_directory_has_no_checkpoint(memory, at_step):
 
 def test_old_ones_are_deleted(memory, at_step):
     metrics = {1: 0.5, 2: 0.9, 3: 0.1, 4: 0.2}
-    keep = [KeepLast(1), KeepBest("accuracy")]
-    saver = Saver(keep=keep, metrics=lambda step: {"accuracy": metrics[step]})
+    keep = [KeepLast(1), KeepBest(Metric("accuracy", {**metrics, 5: 1.0}))]
+    saver = Saver(keep=keep)
     for step in metrics:
         save(saver, at_step(step), memory)
     assert [checkpoint_step(it) for it in checkpoints(memory)] == [2, 4]
     assert rh.best_checkpoint(memory, "accuracy").step == 2
     np.testing.assert_array_equal(rh.load(memory, "weights", best="accuracy"), np.full(8, 2))
     assert len({key.partition("/")[0] for key in keys(memory)}) == 2
-    later = Saver(keep=keep, metrics=lambda step: {"accuracy": 1.0})
-    save(later, at_step(5), memory)
+    save(Saver(keep=keep), at_step(5), memory)
     assert [checkpoint_step(it) for it in checkpoints(memory)] == [5]
     assert len(keys(memory)) == 2
 

@@ -62,6 +62,8 @@ def test_it_runs(name, tmp_path, monkeypatch):
             "test_loss": metrics["loss"],
             "evaluation": rh.EvaluationHook(metrics, every_n_steps=1),
             "loader": Loader(),
+            "test_step": lambda x: {"accuracy": 0.9},
+            "test_loader": [np.ones(2)],
             "scheduler": SimpleNamespace(step=lambda: None),
             "stop_file": Path("stop"),
         }

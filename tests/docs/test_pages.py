@@ -103,6 +103,12 @@ def test_cadences(page):
     assert len(run.scalars["loss"].steps) == 200
 
 
+def test_epochs(page):
+    names, printed = page("epochs.md")
+    assert [line.split()[0] for line in printed] == ["1", "2", "3", "4"] * 2
+    assert names["session"].global_step == 24
+
+
 def test_jax(page, caplog):
     names, printed = page("jax.md")
     assert [float(line) < 0.5 for line in printed] == [True] * 5
@@ -145,6 +151,17 @@ def test_pytorch(page, caplog):
     assert "gradient_norm" in rh.events.read("runs/mlp")["."].scalars
     assert Path("model.pt").is_file()
     assert names["session"].global_step == 2  # updates
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_porting(page):
+    _, printed = page("porting.md")  # it compares the weights of both loops itself
+    by_hand = [line.split()[-1] for line in printed if line.startswith("epoch ")][:3]
+    hooked = [line.split()[3] for line in printed if line.startswith("epoch, loss: ")]
+    assert [float(it.strip("tensor(,")) for it in hooked] == pytest.approx(
+        [float(it) for it in by_hand], abs=1e-3
+    )
+    assert rh.read_eval_metrics("runs/mlp/test").keys() == {8, 16, 24}
 
 
 def test_resume(page):
@@ -209,14 +226,13 @@ def test_evaluation(page):
     names, _ = page(
         "evaluation.md",
         rh=rh,
-        graph=rh.jax.graph(train_step, state=create_state, data=data),
-        evaluate=lambda state, x, y: (scores_of(state["params"], x).argmax(-1) == y).mean(),
-        test_images=images,
-        test_labels=labels,
+        graph=rh.jax.graph(train_step, state=create_state, data=data, steps_per_epoch=50),
+        scores_of=scores_of,
+        test_loader=[(images, labels)],
     )
     assert names["session"].global_step == 100
     assert names["evaluation"].metrics_by_step() == {50: {"accuracy": 1.0}, 100: {"accuracy": 1.0}}
-    assert names["averaged"].metrics_by_step()[100] == {"ema_accuracy": 1.0}
+    assert names["averaged"].metrics_by_step()[100] == {"accuracy": 1.0}
     assert names["ema"].num_updates == 100
     assert rh.load("runs/a", "ema/state/params/dense/kernel").shape == (2, 2)
     assert {"gradient_norm", "gradient_norm/dense"} <= rh.events.read("runs/a")["."].scalars.keys()

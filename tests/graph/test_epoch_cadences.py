@@ -88,7 +88,7 @@ def test_killed_at_every_step_hooks_are_called_as_if_undisturbed(source, save, k
     assert noted == killed([], **case)
 
 
-@pytest.mark.every_engine
+@pytest.mark.parametrize("engine", ["python", "jax", "torch"])
 def test_killed_in_mid_epoch_on_every_engine(engine, killed):
     case = {"source": "loader", "triggers": WHOLE, "engine": engine}
     assert killed([2, 7], **case) == killed([], **case)

@@ -1,11 +1,15 @@
-"""``rh.inputs(..., epochs=...)``: how often a source is gone through, across processes too."""
+"""How often a source is gone through, when an epoch ends, and what acts there: on resume too."""
 
+from contextlib import suppress
 from itertools import chain
 
+import numpy as np
 import pytest
 
 import runhooks as rh
 from tests.graph.sources import Iterated, Loader, train
+
+pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
 
 
 @pytest.mark.parametrize("make", [Loader, lambda: [1, 2, 3]])
@@ -122,3 +126,259 @@ def test_distributed_sampler_of_torch_shuffles_each_epoch_anew():
     assert first != second
     assert sorted(first) == sorted(second) == list(range(8))
     assert epochs() == (first, second)
+
+
+# When an epoch ends, and what acts there: each source has five elements an epoch.
+
+
+class Stream:
+    """An iterable that does not say its length."""
+
+    def __iter__(self):
+        return iter(np.arange(5, dtype=np.float32))
+
+
+class Noise:
+    """The same, whose elements are drawn from NumPy's global generator."""
+
+    def __iter__(self):
+        for _ in range(5):
+            yield np.float32(np.random.random())
+
+
+class Claims(Stream):
+    """The same, which says that it has ``length`` elements."""
+
+    def __init__(self, length):
+        self.length = length
+
+    def __len__(self):
+        return self.length
+
+
+def as_array(elements):
+    return np.asarray(elements, np.float32)
+
+
+def torch_loader():
+    from torch.utils.data import DataLoader
+
+    return DataLoader(range(10), 2, shuffle=True, collate_fn=as_array)
+
+
+def stateful_loader():
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
+    return StatefulDataLoader(range(10), 2, shuffle=True, collate_fn=as_array)
+
+
+SOURCES = {
+    "list": lambda: [np.float32(it) for it in range(5)],
+    "array": lambda: np.arange(5, dtype=np.float32),
+    "torch": torch_loader,
+    "stateful": stateful_loader,
+    "stream": Stream,
+    "noise": Noise,
+    "function": lambda: lambda step: iter(np.arange(step, 1000, dtype=np.float32)),
+    "fed": lambda: None,
+}
+
+
+def program(source, engine="python", epochs=2):
+    """Make the graph, as a process does that has just started; its loss is that of the element."""
+    import torch
+
+    torch.manual_seed(4)
+    np.random.seed(4)
+
+    def train_step(total, element):
+        loss = element.mean()
+        return total + loss, {"loss": loss}
+
+    if isinstance(source, str):
+        counts = source in {"function", "fed"}
+        source = SOURCES[source]()
+    else:
+        counts = False
+    data = {"data": source, "steps_per_epoch": 5} if counts else {"data": source, "epochs": epochs}
+    total = torch.zeros(()) if engine == "torch" else np.float32(0)
+    return rh.graph(train_step, total=total, engine=engine, **data)
+
+
+def train_by_epochs(source, every, engine="python", fails_at=None, **arguments):
+    """Train for two epochs, or until an error after the step ``fails_at``.
+
+    Returns the calls, (step, epoch, loss), of a hook, and the losses of all runs.
+    """
+    calls, losses = [], []
+    hook = rh.CallHook(
+        lambda step, epoch, loss: calls.append((int(step) + 1, int(epoch), float(loss))),
+        ["global_step", "epoch", "loss"],
+        trigger=rh.Trigger(every_epochs=every),
+    )
+    arguments = {"save_summaries_steps": None, "log_step_count_steps": None, **arguments}
+    with suppress(KilledError), program(source, engine).as_default():
+        hooks = [hook]
+        if source in ("function", "fed"):
+            hooks.append(rh.StopAtStepHook(last_step=10))
+        with rh.MonitoredTrainingSession(hooks=hooks, **arguments) as session:
+            while not session.should_stop():
+                fed = {"element": np.float32(session.global_step)} if source == "fed" else None
+                losses.append(float(session.run(["train_op", "loss"], fed)[1]))
+                if session.global_step == fails_at:
+                    raise KilledError
+    return calls, losses
+
+
+class KilledError(Exception):
+    pass
+
+
+@pytest.mark.every_engine
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize(("every", "steps"), [(1, [5, 10]), (2, [10])])
+def test_hooks_act_at_the_ends_of_epochs_with_values_of_that_very_run(source, every, steps, engine):
+    calls, losses = train_by_epochs(source, every, engine)
+    assert len(losses) == 10
+    assert calls == [(step, step // 5, losses[step - 1]) for step in steps]
+
+
+LONG = [it for it in SOURCES if it not in ("stream", "noise")]
+
+
+@pytest.mark.parametrize("source", LONG)
+@pytest.mark.parametrize(("every", "steps"), [(0.5, [3, 5, 8, 10]), (0.2, range(1, 11))])
+def test_a_part_of_an_epoch_ends_with_the_element_that_fills_it(source, every, steps):
+    calls, losses = train_by_epochs(source, every)
+    assert calls == [(step, (step + 4) // 5, losses[step - 1]) for step in steps]
+
+
+@pytest.mark.parametrize("every", [1, 2, 0.5])
+@pytest.mark.parametrize("source", SOURCES)
+def test_a_run_resumed_in_mid_epoch_goes_on_as_an_undisturbed_one(source, every, tmp_path):
+    if every == 0.5 and source not in LONG:
+        pytest.skip("half of an unknown length")
+    undisturbed = train_by_epochs(source, every)
+    for step in range(1, 10):
+        arguments = {"checkpoint_dir": tmp_path / str(step), "save_checkpoint_steps": 1}
+        calls, losses = train_by_epochs(source, every, fails_at=step, **arguments)
+        more_calls, more_losses = train_by_epochs(source, every, **arguments)
+        assert (calls + more_calls, losses + more_losses) == undisturbed, step
+
+
+@pytest.mark.parametrize("source", ["torch", "stream", "fed"])
+def test_a_run_resumed_from_an_earlier_step_acts_again_at_what_it_repeats(source, tmp_path):
+    undisturbed = train_by_epochs(source, 1)
+    arguments = {"checkpoint_dir": tmp_path, "save_checkpoint_steps": 4}
+    calls, losses = train_by_epochs(source, 1, fails_at=7, **arguments)
+    more_calls, more_losses = train_by_epochs(source, 1, **arguments)
+    saved = 10 - len(more_losses)
+    assert 1 < saved < 7
+    assert losses[:saved] + more_losses == undisturbed[1]
+    assert [it for it in calls if it[0] <= saved] + more_calls == undisturbed[0]
+
+
+class Counting(Stream):
+    """Notes how many elements were drawn, and how often it was gone through."""
+
+    def __init__(self):
+        self.drawn = self.begun = 0
+
+    def __iter__(self):
+        self.begun += 1
+        for element in super().__iter__():
+            self.drawn += 1
+            yield element
+
+
+class CountingWithLength(Counting):
+    def __len__(self):
+        return 5
+
+
+@pytest.mark.parametrize("make", [Counting, CountingWithLength])
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_the_loop_ends_at_the_last_element_without_another_run(make, epochs):
+    source, runs = make(), 0
+    with program(source, epochs=epochs).as_default():
+        hooks = [rh.CallHook(lambda: None, every_n_epochs=1)]
+        with rh.MonitoredSession(hooks=hooks) as session:
+            while not session.should_stop():
+                session.run("train_op")
+                runs += 1
+            assert session.stop_reason == f"the input 'data' is at its end (epochs={epochs})"
+    assert (runs, source.drawn, source.begun) == (5 * epochs, 5 * epochs, epochs)
+
+
+@pytest.mark.parametrize("source", ["list", "torch", "stream", "stateful"])
+def test_a_loop_that_never_asks_ends_well(source):
+    calls = []
+    with program(source).as_default():
+        hooks = [rh.CallHook(lambda: calls.append(1), every_n_epochs=1)]
+        with rh.MonitoredSession(hooks=hooks) as session:
+            while True:
+                session.run("train_op")
+    assert session.global_step == 10
+    assert calls == [1, 1]
+
+
+def test_runs_that_draw_without_a_step_move_the_end():
+    calls = []
+    with program("list").as_default() as graph:
+        hook = rh.CallHook(
+            lambda *values: calls.append(tuple(map(int, values))),
+            ["global_step", "epoch"],
+            every_n_epochs=1,
+        )
+        with rh.MonitoredSession(hooks=[hook]) as session:
+            while not session.should_stop():
+                session.run(graph["element"])
+                if not session.should_stop():
+                    session.run("train_op")
+    assert session.global_step == 5
+    assert calls == [(2, 2), (4, 2)]  # the run that ended the first made no step
+
+
+@pytest.mark.parametrize("length", [3, 4, 6, 9])
+def test_a_loader_that_is_wrong_about_its_length_is_gone_through_to_its_end(length):
+    source = Claims(length)
+    calls, losses = train_by_epochs(source, 1)
+    assert losses == [0, 1, 2, 3, 4] * 2
+    if length < 5:
+        assert [it[:2] for it in calls] == [(length, 1), (5 + length, 2)]
+    else:  # the end of the first is found by the run that begins the next
+        assert [it[1] for it in calls] == [2]
+
+
+def test_the_session_knows_its_epoch(tmp_path):
+    found = []
+    for _ in range(2):
+        with program("torch").as_default():
+            hooks = [rh.StopAtStepHook(num_steps=7)]
+            with rh.MonitoredTrainingSession(checkpoint_dir=tmp_path, hooks=hooks) as session:
+                found.append(session.epoch)
+                while not session.should_stop():
+                    session.run("train_op")
+                    found.append(session.epoch)
+    assert found == [0, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2]
+
+
+@pytest.mark.parametrize(
+    "data", [iter([1, 2]), lambda step: [1, 2], None], ids=["iterator", "function", "fed"]
+)
+def test_epochs_that_nothing_tells_are_refused_by_the_name_of_the_hook(data):
+    graph = rh.graph(lambda total, element: total + element, total=0, data=data)
+    hook = rh.CallHook(print, every_n_epochs=1, hook_name="printer")
+    with graph.as_default():
+        with pytest.raises(ValueError, match=r"goes by epochs.*steps_per_epoch") as caught:
+            rh.MonitoredSession(hooks=[hook])
+    told = [str(caught.value), *getattr(caught.value, "__notes__", ())]
+    assert any("printer" in it for it in told)
+
+
+def test_a_part_of_an_epoch_of_unknown_length_is_refused():
+    with program("stream").as_default():
+        hook = rh.CallHook(print, trigger=rh.Trigger(every_epochs=0.5), hook_name="halves")
+        with pytest.raises(ValueError, match=r"after 0.5 epochs.*no known length.*steps_per_epoch"):
+            with rh.MonitoredSession(hooks=[hook]) as session:
+                session.run("train_op")

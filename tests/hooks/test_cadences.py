@@ -84,7 +84,7 @@ HOOKS = {
         ),
         *("every_n_steps", "every_n_secs", ROUND, [4, 7]),
     ),
-    "evaluation": (evaluation_hook, "every_n_steps", "every_n_secs", ROUND, ROUND),
+    "evaluation": (evaluation_hook, "every_n_steps", None, ROUND, None),
     "early_stopping": (early_stopping_hook, "run_every_steps", "run_every_secs", ROUND, FIRST),
     "tracking": (
         lambda act, here, tmp_path, **cadence: TrackingHook(

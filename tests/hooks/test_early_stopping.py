@@ -266,3 +266,23 @@ def test_what_has_no_evaluations_is_told_with_what_to_give(estimator):
     if estimator is not None:
         with pytest.raises(TypeError, match="estimator must be None"):
             rh.make_early_stopping_hook(estimator, lambda: True)
+
+
+@pytest.mark.parametrize(("patience", "last"), [(0, 2), (1, 5), (2, None)])
+def test_patience_counts_evaluations_in_a_row_that_are_no_better(model, patience, last):
+    values = iter([3.0, 3.0, 4.0, 4.0, math.nan, 5.0])
+    found = rh.call(lambda: next(values), name="found")
+    evaluation = rh.EvaluationHook({"x": found}, every_n_steps=1)
+    stop = rh.stop_if_no_increase_hook(evaluation.metric("x"), patience=patience)
+    with rh.MonitoredSession(hooks=[evaluation, stop]) as session:
+        while not session.should_stop() and session.global_step < 6:
+            session.run(model.train_op)
+        reason = session.stop_reason
+    assert session.global_step == (last or 6)
+    assert last is None or f"{patience + 1} evaluations, and {patience} are allowed" in reason
+
+
+def test_patience_or_steps_and_not_both():
+    for given in ({}, {"patience": 1, "max_steps_without_decrease": 2}):
+        with pytest.raises(ValueError, match="max_steps_without_decrease and patience"):
+            rh.stop_if_no_decrease_hook(None, "loss", eval_dir="eval", **given)

@@ -26,7 +26,7 @@ def scaled(model, x):
 
 
 def feeds(x, *values):
-    return lambda: ({x: value} for value in values)
+    return [{x: value} for value in values]
 
 
 def points(path):
@@ -57,9 +57,9 @@ def test_means_over_the_feeds_with_the_weights_of_that_step(model, x, scaled, tm
 def test_weighted_means(model, x):
     n = rh.placeholder("n")
     batches = [{x: 1.0, n: 3}, {x: 5.0, n: 1}, {x: math.nan, n: 0}]  # of 3, 1 and no examples
-    evaluation = rh.EvaluationHook({"x": x}, lambda: batches, every_n_steps=1, weight=n)
+    evaluation = rh.EvaluationHook({"x": x}, batches, every_n_steps=1, weight=n)
     loop([evaluation], model.train_op, 1)
-    assert evaluation.metrics_at(1) == {"x": 2.0}
+    assert evaluation.metrics_by_step().get(1, {}) == {"x": 2.0}
 
 
 def test_an_input_of_its_own_begins_anew_in_each_evaluation(model):
@@ -68,7 +68,7 @@ def test_an_input_of_its_own_begins_anew_in_each_evaluation(model):
     evaluation = rh.EvaluationHook({"x": test_data}, every_n_steps=2, hooks=[inner])
     loop([evaluation], model.train_op, 4)
     assert [float(x) for x in inner.results] == [1.0, 2.0, 3.0] * 2
-    assert evaluation.metrics_at(4) == {"x": 2.0}
+    assert evaluation.metrics_by_step().get(4, {}) == {"x": 2.0}
 
 
 def test_an_evaluation_of_a_few_steps(model, x):
@@ -76,7 +76,9 @@ def test_an_evaluation_of_a_few_steps(model, x):
     by_input = rh.EvaluationHook({"x": test_data}, every_n_steps=2, steps=2)
     by_feeds = rh.EvaluationHook({"x": x}, feeds(x, 1.0, 2.0, 3.0), every_n_steps=2, steps=2)
     loop([by_input, by_feeds], model.train_op, 4)
-    assert by_input.metrics_at(4) == by_feeds.metrics_at(4) == {"x": 1.5}
+    assert (
+        by_input.metrics_by_step().get(4, {}) == by_feeds.metrics_by_step().get(4, {}) == {"x": 1.5}
+    )
 
 
 def test_feeds_in_the_place_of_the_input_of_the_training(graph):
@@ -89,7 +91,7 @@ def test_feeds_in_the_place_of_the_input_of_the_training(graph):
         for step in (1, 2, 3):
             sess.run(train_op)
             drawn.append(int(sess.run(total, hooks=False)))
-            assert evaluation.metrics_at(step) == {"batch": 75.0}
+            assert evaluation.metrics_by_step().get(step, {}) == {"batch": 75.0}
     assert drawn == [0, 1, 3]  # none was taken from the training
 
 
@@ -104,7 +106,9 @@ def test_a_recovery_evaluates_again_what_it_makes_again(model, tmp_path):
         model.faults.fail(rh.errors.AbortedError("lost"))
         for _ in range(2):
             sess.run(model.train_op)
-            assert hook.metrics_at(2) == ({"loss": 4.0} if sess.global_step == 2 else {})
+            assert hook.metrics_by_step().get(2, {}) == (
+                {"loss": 4.0} if sess.global_step == 2 else {}
+            )
     assert rh.read_eval_metrics(tmp_path) == {2: {"loss": 4.0}}
 
 
@@ -126,26 +130,39 @@ def test_the_training_is_the_same_as_without(model, x, scaled):
 
 def test_the_best_checkpoints_are_kept(model, x, tmp_path):
     values = iter([1.0, 3.0, 2.0])
-    hook = rh.EvaluationHook({"x": x}, lambda: [{x: next(values)}], every_n_steps=1)
-    saver = rh.Saver(keep=[rh.KeepBest("x", 1)], metrics=hook.metrics_at)
-    hooks = [hook, rh.CheckpointSaverHook(tmp_path, save_steps=1, saver=saver)]
+    hook = rh.EvaluationHook({"x": x}, lambda step: [{x: next(values)}], every_n_steps=1)
+    saver = rh.Saver(keep=[rh.KeepBest(hook.metric("x")), rh.KeepLast(1)])
+    hooks = [hook, rh.CheckpointSaverHook(tmp_path, save_steps=100, saver=saver)]
     loop(hooks, model.train_op, 3)
     kept = sorted(path.name for path in tmp_path.glob("model.ckpt-*"))
-    assert kept == ["model.ckpt-2", "model.ckpt-3"]  # the best, and the newest
+    assert kept == ["model.ckpt-2", "model.ckpt-3"]  # the best, and the newest: the end
+    assert rh.best_checkpoint(tmp_path, "x").metrics == {"x": 3.0}
 
 
-@pytest.mark.parametrize(("evaluate", "save", "told"), [(3, 5, 1), (3, 3, 0), (4, 2, 0), (2, 4, 0)])
-def test_metrics_that_are_in_no_checkpoint_are_told_once(
-    evaluate, save, told, model, tmp_path, caplog
-):
-    hook = rh.EvaluationHook({"loss": model.loss}, lambda: [{}], every_n_steps=evaluate)
-    saver = rh.Saver(keep=[rh.KeepBest("loss")], metrics=hook.metrics_at)
-    stop = rh.stop_if_no_decrease_hook(hook, "loss", 99, run_every_secs=None, run_every_steps=1)
-    hooks = [hook, stop, rh.CheckpointSaverHook(tmp_path, save_steps=save, saver=saver)]
-    loop(hooks, model.train_op, 12)
-    warned = [it.getMessage() for it in caplog.records if it.levelname == "WARNING"]
-    assert len(warned) == told
-    assert all("step 5 has no number for 'loss'" in it and "step 3" in it for it in warned)
+@pytest.mark.parametrize(
+    ("options", "saved"),
+    [
+        ({}, [0, 1, 2, 4]),
+        ({"mode": "min"}, [0, 1, 3]),
+        ({"n": 2}, [0, 1, 2, 3, 4]),
+    ],
+)
+def test_an_evaluation_that_is_among_the_best_is_saved(model, x, tmp_path, options, saved):
+    values = iter([2.0, 3.0, 1.0, 5.0, math.nan, 2.0])
+    hook = rh.EvaluationHook({"x": x}, lambda step: [{x: next(values)}], every_n_steps=1)
+    saver = rh.Saver(keep=[rh.KeepBest(hook.metric("x"), **options), rh.KeepLast(99)])
+    steps = []
+
+    class Listener(rh.CheckpointSaverListener):
+        def after_save(self, session, global_step_value):
+            steps.append(global_step_value)
+
+    listeners = [Listener()]
+    saving = rh.CheckpointSaverHook(tmp_path, save_steps=100, saver=saver, listeners=listeners)
+    loop([hook, saving], model.train_op, 6)
+    if "n" in options:
+        saved = [0, 1, 2, 4]
+    assert steps == [*saved, 6]  # the start, and the end
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
@@ -156,7 +173,7 @@ def test_its_results_are_there_for_every_hook_that_acts_on_the_step(model, tmp_p
         def after_run(self, run_context, run_values):
             step = run_context.session.global_step
             if step % 5 == 0:
-                self.seen += ((step, hook.metrics_at(step)),)
+                self.seen += ((step, hook.metrics_by_step().get(step, {})),)
 
     hook = rh.EvaluationHook({"loss": model.loss}, every_n_steps=5, output_dir=tmp_path)
     stop = rh.stop_if_higher_hook(hook, "loss", 15.0, run_every_steps=5)
@@ -191,7 +208,7 @@ def test_a_stop_of_its_hooks_ends_the_evaluation(model, x):
         for _ in range(4):
             sess.run(model.train_op)
         assert not sess.should_stop()
-    assert hook.metrics_at(4) == {"x": 1.0}
+    assert hook.metrics_by_step().get(4, {}) == {"x": 1.0}
 
 
 @pytest.mark.parametrize("phase", ["after_create_session", "before_run", "after_run", "end"])
@@ -244,7 +261,7 @@ def test_a_metric_that_is_no_number(model, x):
 
 def test_feeds_that_serve_one_evaluation_alone(model, x):
     batches = iter([{x: 1.0}])
-    hook = rh.EvaluationHook({"x": x}, lambda: batches, every_n_steps=1)
+    hook = rh.EvaluationHook({"x": x}, lambda step: batches, every_n_steps=1)
     with pytest.raises(RuntimeError, match="made no run") as error:
         loop([hook], model.train_op, 2)
     assert error.value.__notes__ == [
@@ -256,18 +273,144 @@ def test_feeds_that_serve_one_evaluation_alone(model, x):
 def test_hook_that_no_session_has_says_so_when_its_metrics_are_asked_for(model, tmp_path):
     evaluation = rh.EvaluationHook({"loss": model.loss}, every_n_steps=1, output_dir=tmp_path)
     with pytest.raises(RuntimeError, match="no session has the hook"):
-        evaluation.metrics_at(1)
+        evaluation.metrics_by_step().get(1, {})
     stop = rh.stop_if_higher_hook(evaluation, "loss", 1.0, run_every_secs=None, run_every_steps=1)
     with pytest.raises(RuntimeError, match="no session has the hook"):
         loop([stop], model.train_op, 1)
     loop([stop, evaluation], model.train_op, 1)
 
 
-def test_unknown_metric_to_rank_by_is_told_before_the_first_step(model, tmp_path):
+def test_unknown_metric_to_rank_by_is_told_before_the_first_step(model):
     evaluation = rh.EvaluationHook({"accuracy": model.loss}, every_n_steps=2)
-    saver = rh.Saver(keep=[rh.KeepBest("acuracy")], metrics=evaluation.metrics_at)
-    hooks = [evaluation, rh.CheckpointSaverHook(tmp_path, save_steps=2, saver=saver)]
-    message = r"KeepBest\('acuracy'\) of the saver: there is no metric .*did you mean 'accuracy'"
-    with pytest.raises(ValueError, match=message):
-        rh.MonitoredSession(hooks=hooks)
-    assert not list(tmp_path.glob("model.ckpt*"))
+    with pytest.raises(ValueError, match="there is no metric .*did you mean 'accuracy'"):
+        rh.KeepBest(evaluation.metric("acuracy"))
+
+
+# --- A test step
+
+
+def trained(kind):
+    """A graph that trains ``w`` on one number a step, four an epoch, and its test step."""
+
+    def train_step(w, x):
+        return w + x, {"loss": x}
+
+    def test_step(w, x, y):
+        return {"error": (w * x - y).mean(), "w": w, "difference": w * x - y}
+
+    data = [np.float32(it) for it in (1, 2, 3, 4)]
+    make = rh.jax.graph if kind == "jax" else rh.graph
+    options = {} if kind == "jax" else {"engine": kind}
+    return make(train_step, w=np.float32(0), data=data, epochs=2, **options), test_step
+
+
+BATCHES = [
+    (np.ones(3, np.float32), np.zeros(3, np.float32)),
+    (np.ones(1, np.float32), np.full(1, 4, np.float32)),  # the last one is smaller
+]
+
+
+def train(graph, *hooks):
+    with rh.MonitoredSession(hooks=hooks) as session:
+        while not session.should_stop():
+            session.run("train_op")
+    return session
+
+
+@pytest.mark.parametrize("kind", ["python", "jax", "torch"])
+def test_a_test_step_gets_states_by_name_and_means_go_by_examples(kind, tmp_path):
+    graph, test_step = trained(kind)
+    with graph.as_default():
+        test = rh.EvaluationHook(
+            test_step,
+            BATCHES,
+            every_n_epochs=1,
+            output_dir=tmp_path,
+            summary_op=lambda test: rh.summary.histogram("shown", test["difference"]),
+        )
+        train(graph, test)
+    # w is 10 and 20 after each epoch of four; the errors of the batches are w and w - 4.
+    assert test.metrics_by_step() == {4: {"error": 9.0, "w": 10.0}, 8: {"error": 19.0, "w": 20.0}}
+    read = rh.events.read(tmp_path)["."]
+    assert read.scalars["error"].values.tolist() == [9.0, 19.0]
+    assert read.histograms["shown"].steps.tolist() == [4, 8]
+    assert graph.get_collection(rh.GraphKeys.SUMMARIES) == []  # no other hook writes it too
+
+
+def test_its_step_and_keys(caplog):
+    graph, _ = trained("python")
+    seen = []
+
+    def test_step(step, key, x, y):
+        seen.append((step, float(key.normal())))
+        return {"x": x.mean()}
+
+    with graph.as_default():
+        train(graph, rh.EvaluationHook(test_step, BATCHES, every_n_epochs=1))
+    (first, one), (_, other), (second, again), _ = seen
+    assert [int(first), int(second)] == [4, 8]
+    assert one == again != other  # a key for each batch, the same in every evaluation
+
+
+def test_results_without_names():
+    graph, _ = trained("python")
+    with graph.as_default():
+        test = rh.EvaluationHook(lambda w, x, y: (w, x.mean()), BATCHES, every_n_epochs=1)
+        with pytest.raises(ValueError, match=r"outputs=\['metric_1', 'metric_2'\]"):
+            train(graph, test)
+    graph, _ = trained("python")
+    with graph.as_default():
+        named = rh.EvaluationHook(
+            lambda w, x, y: (w, x.mean()), BATCHES, every_n_epochs=1, outputs=["w", "x"]
+        )
+        train(graph, named)
+    assert named.last_metrics == {"w": 20.0, "x": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ((5, BATCHES), TypeError, "test_step must be a function"),
+        ((len, None), TypeError, "data must be given"),
+        ((len, iter(BATCHES)), TypeError, "data must be iterable again"),
+        (({}, None), ValueError, "test_step must be a function, or one tensor or more"),
+    ],
+)
+def test_what_cannot_be_evaluated(arguments, error, message):
+    with pytest.raises(error, match=message):
+        rh.EvaluationHook(*arguments, every_n_steps=1)
+
+
+def test_a_training_in_pytorch_is_the_same_with_evaluations_and_without():
+    torch = pytest.importorskip("torch")
+
+    def weights(evaluates):
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(
+            torch.nn.Linear(2, 4), torch.nn.BatchNorm1d(4), torch.nn.Dropout(0.5)
+        )
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+        def train_step(x):
+            optimizer.zero_grad()
+            loss = model(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        def test_step(model, x):
+            assert not model.training
+            assert not torch.is_grad_enabled()
+            torch.rand(3)
+            return {"loss": model(x).square().mean()}
+
+        data = [torch.randn(4, 2) for _ in range(3)]
+        objects = {"model": model, "optimizer": optimizer}
+        graph = rh.torch.graph(train_step, ["loss"], data=data, epochs=2, **objects)
+        with graph.as_default():
+            test = rh.EvaluationHook(test_step, data, every_n_steps=2)
+            train(graph, *[test] * evaluates)
+        assert model.training
+        return torch.cat([it.flatten().double() for it in model.state_dict().values()])
+
+    assert torch.equal(weights(True), weights(False))

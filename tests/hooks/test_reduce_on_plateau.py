@@ -58,7 +58,7 @@ def rates(engine, folder=None, stop_at=LAST, *, evaluated=True, **settings):
         metric = rh.inputs(lambda step: iter(METRICS[step:]), name="metric")
         x = rh.placeholder("x")
         evaluation = rh.EvaluationHook(
-            {"loss": x}, lambda: [{x: METRICS[sess.global_step - 1]}], every_n_steps=1
+            {"loss": x}, lambda step: [{x: METRICS[step - 1]}], every_n_steps=1
         )
         if evaluated:
             plateau = rh.ReduceOnPlateauHook(evaluation.metric("loss"), name, **settings)
@@ -139,7 +139,7 @@ def test_an_evaluation_that_was_dropped_counts_when_it_is_made_up(tmp_path, buil
             rh.Variable(np.float64(0.5), name="rate")
             x = rh.placeholder("x")
 
-            def feeds():
+            def feeds(step):
                 yield {x: 1.0}
                 if stop:
                     sess.request_stop("now")

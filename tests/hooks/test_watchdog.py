@@ -126,7 +126,7 @@ SCENES = {
             x = rh.placeholder("x")
             slow = rh.call(lambda x: time.sleep(0.15) or x, x)
             step = get_or_create_global_step().assign_add(1)
-            evaluation = rh.EvaluationHook({"x": slow}, lambda: [{x: 1.0}] * 20, every_n_steps=2)
+            evaluation = rh.EvaluationHook({"x": slow}, [{x: 1.0}] * 20, every_n_steps=2)
             with rh.MonitoredSession(hooks=[rh.WatchdogHook(2), evaluation]) as sess:
                 for _ in range(3):
                     sess.run(step)

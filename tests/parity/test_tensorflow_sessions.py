@@ -287,7 +287,8 @@ def test_what_comes_of_it_is_the_same(name, tmp_path):
 def test_arguments_and_defaults_of_a_training_session_are_those_of_tensorflow():
     theirs = inspect.signature(tf.train.MonitoredTrainingSession).parameters
     here = inspect.signature(rh.MonitoredTrainingSession).parameters
-    assert list(here) == [*theirs, "recovery"]
-    assert here["recovery"].kind is inspect.Parameter.KEYWORD_ONLY
+    assert list(here) == [*theirs, "recovery", "saver"]
+    for name in ("saver", "recovery"):
+        assert here[name].kind is inspect.Parameter.KEYWORD_ONLY
     for name in ("is_chief", "stop_grace_period_secs", "log_step_count_steps", "max_wait_secs"):
         assert here[name].default == theirs[name].default

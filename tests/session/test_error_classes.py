@@ -88,11 +88,11 @@ def in_the_block(error, model, folder):
 
 
 def in_an_evaluation(error, model, folder):
-    def feeds():
+    def feeds(step):
         yield {}
         raise error
 
-    hook = rh.EvaluationHook({"loss": model.loss}, every_n_steps=1, feeds=feeds)
+    hook = rh.EvaluationHook({"loss": model.loss}, every_n_steps=1, data=feeds)
     with rh.MonitoredSession(hooks=[hook]) as session:
         session.run(model.train_op)
 

@@ -30,7 +30,7 @@ def evaluated(folder, caplog, *, stop_at=None):
         train_op = rh.group(weight.assign_add(1.0), rh.train.create_global_step().assign_add(1))
         batch = rh.placeholder("batch")
 
-        def feeds():
+        def feeds(step):
             yield {batch: 1.0}
             if stop_at and sess.global_step == stop_at:
                 signal.raise_signal(signal.SIGTERM)

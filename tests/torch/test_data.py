@@ -37,10 +37,35 @@ def test_elements_may_be_dicts(training):
 
 
 @pytest.mark.parametrize("data", [None, [(1, 2)]])
-@pytest.mark.parametrize("name", ["learning_rate", "model"])
+@pytest.mark.parametrize("name", ["learning_rate", "global_gradient_norm"])
 def test_a_parameter_must_not_have_the_name_of_a_value_of_an_object(training, name, data):
     with pytest.raises(ValueError, match=f"a parameter of fn must not be a name .* got '{name}'"):
         rh.torch.graph(eval(f"lambda x, {name}: None"), data=data, **training.objects)
+
+
+def test_a_step_takes_the_objects_by_their_names(training, loader):
+    by_name = []
+
+    def step(model, images, *, optimizer, labels):
+        by_name.append((model, optimizer))
+        return training.step(images, labels)
+
+    graph = rh.torch.graph(step, ["loss"], data=loader, **training.objects)
+    with graph.as_default():
+        rh.train.train("train_op")
+    assert by_name == [(training.objects["model"], training.objects["optimizer"])] * 4
+
+
+def test_a_step_that_is_fed_or_carries_takes_the_objects_too(training):
+    def step(total, model, images, labels):
+        assert model is training.objects["model"]
+        return total + 1, training.step(images, labels)
+
+    graph = rh.torch.graph(step, total=0, **training.objects)
+    with graph.as_default(), rh.MonitoredSession() as sess:
+        for _ in range(3):
+            sess.run("train_op", {"images": training.images, "labels": training.labels})
+        assert sess.run("total", hooks=False) == 3
 
 
 def test_a_step_by_hand_takes_a_list_of_arguments(training, loader):

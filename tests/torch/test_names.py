@@ -22,8 +22,8 @@ def test_names_of_steps_that_clash_are_refused(training):
             rh.torch.step(training.step)
         with pytest.raises(ValueError, match="^name must .*'model'"):
             rh.torch.step(training.step, name="model")
-        with pytest.raises(ValueError, match="parameter.*'model'"):
-            rh.torch.step(lambda model: None, name="other")
+        with pytest.raises(ValueError, match="parameter.*'learning_rate'"):
+            rh.torch.step(lambda learning_rate: None, name="other")
 
 
 def test_parameter_with_a_default_is_no_placeholder(training):

@@ -298,7 +298,7 @@ def best_checkpoint(
 
     Raises:
         NotFoundError: There is no checkpoint.
-        ValueError: None has that metric, or ``mode`` is needed and not given.
+        ValueError: None has that metric.
     """
     arguments.given(checkpoint_dir=checkpoint_dir, metric=metric)
     arguments.directory(checkpoint_dir=checkpoint_dir)
@@ -307,11 +307,6 @@ def best_checkpoint(
     known = {name for it in found for name in it.metrics}
     modes = {name: mode for it in found for name, mode in it.modes.items()}
     mode = mode or modes.get(metric)  # type: ignore[assignment] # a manifest has no other modes
-    if mode is None and metric in known:
-        raise ValueError(
-            f"mode must be 'max' or 'min': the checkpoints in {printable(directory)} do not "
-            f"tell which {metric!r} is best"
-        )
     best = best_of(found, metric, mode or "max")
     if not best:
         has = f"the metrics {sorted(known)}" if known else "no metrics"

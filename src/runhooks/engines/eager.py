@@ -207,11 +207,8 @@ class EagerEngine(Engine):
 
     def add_to_sums(self, name: str, sums: Any, value: Any, weight: Any) -> Any:
         total, lost, count, _ = self.arrays.to_numpy(sums).tolist()
-        added = (
-            weight
-            if isinstance(weight, int | float)
-            else self._number(f"the weight of {name}", weight)
-        )
+        is_number = isinstance(weight, int | float)
+        added = weight if is_number else self._number(f"the weight of {name}", weight)
         number = value if isinstance(value, float) else self._number(name, value)
         total, lost = compensated(total, lost, number * added)
         return np.array([total, lost, count + added, 0.0])

@@ -144,8 +144,15 @@ class Epochs:
     @property
     def is_over(self) -> bool:
         """Whether all elements of all epochs were drawn, as far as that is known."""
-        progress = self._progress() if self._most is not None else None
-        return progress is not None and progress.done + progress.is_at_end >= (self._most or 0)
+        if self._most is None:
+            return False
+        progress, passes = self._progress(), self._passes()
+        if progress.done + progress.is_at_end < self._most:
+            return False
+        if passes is not None and progress.done < self._most:
+            passes.look_ahead(1)  # the length that a loader tells may be too small
+            return passes.progress.found_end
+        return True
 
     @property
     def end(self) -> str:

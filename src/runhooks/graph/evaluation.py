@@ -15,7 +15,15 @@ from runhooks.graph.build import add_inputs, call, get_or_create_global_step
 from runhooks.graph.graph import Graph
 from runhooks.graph.nodes import Placement, Tensor, Variable
 from runhooks.graph.source import Source
-from runhooks.graph.step import KEYS, STEPS, drawn, given_parameters, name_of, positional
+from runhooks.graph.step import (
+    KEYS,
+    STEPS,
+    drawn,
+    given_parameters,
+    name_of,
+    positional,
+    with_objects,
+)
 
 
 class EvaluatedStep:
@@ -60,7 +68,7 @@ class EvaluatedStep:
             batch = drawn(graph, rest, data, 1, is_of_training=False)
             tensors |= batch
             bound = {name: it for name, it in tensors.items() if not isinstance(it, Tensor)}
-            called = _with_objects(graph.for_evaluation(positional(fn, given)), given, bound)
+            called = with_objects(graph.for_evaluation(positional(fn, given)), given, bound)
             args = [tensors[it.name] for it in given if it.name not in bound]
             by_name = partial(_by_name, title, called, tuple(outputs))
             self.result: Tensor = call(by_name, *args, name="outputs")
@@ -95,19 +103,6 @@ def _key(graph: Graph, name: str) -> Tensor:
         placement=Placement.ENGINE,
     )
     return op.outputs[0]
-
-
-def _with_objects(
-    fn: Callable[..., Any], given: Sequence[inspect.Parameter], objects: Mapping[str, Any]
-) -> Callable[..., Any]:
-    if not objects:
-        return fn
-
-    def called(*args: Any) -> Any:
-        rest = iter(args)
-        return fn(*[objects[it.name] if it.name in objects else next(rest) for it in given])
-
-    return called
 
 
 def _by_name(

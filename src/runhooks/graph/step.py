@@ -81,6 +81,20 @@ def _shown(fn: Callable[..., object]) -> str:
     return f"{name_of(fn)}({', '.join(stars.get(it.kind, '') + it.name for it in parameters)})"
 
 
+def with_objects(
+    fn: Callable[..., Any], given: Sequence[inspect.Parameter], objects: Mapping[str, Any]
+) -> Callable[..., Any]:
+    """Return ``fn`` of the parameters ``given``, with ``objects`` bound to those of their names."""
+    if not objects:
+        return fn
+
+    def called(*args: Any) -> Any:
+        rest = iter(args)
+        return fn(*[objects[it.name] if it.name in objects else next(rest) for it in given])
+
+    return called
+
+
 def placeholders(parameters: Sequence[str]) -> dict[str, Tensor]:
     """Return a placeholder for each of ``parameters``."""
     return {parameter: placeholder(parameter) for parameter in parameters}

@@ -190,25 +190,43 @@ class Threshold(Rule):
 
 
 class Improvement(Rule):
-    """Asks to stop once there has been no ``word`` for so many steps as the limit says."""
+    """Asks to stop once there has been no ``word`` for so many steps, or evaluations, as allowed.
+
+    Args:
+        *where: As for ``Rule``.
+        patience: How many evaluations in a row may be no better than the best; or None.
+        **steps: The argument that says instead for how many steps there may be no ``word``.
+    """
 
     prefix = "stop_if_no"
-    check = staticmethod(arguments.whole)
+
+    def __init__(self, *where: Any, patience: int | None, **steps: Any) -> None:
+        if not isinstance(where[2], Real):  # else the number of steps is in the name's place
+            arguments.exactly_one(**steps, patience=patience)
+        self._counts_steps = patience is None
+        limit = steps if self._counts_steps else {"patience": patience}
+        super().__init__(*where, **limit)
+
+    def check(self, **limit: Any) -> None:
+        arguments.whole(1 if self._counts_steps else 0, **limit)
 
     def __call__(self) -> str:
-        best, best_step, nans = math.nan, None, 0
+        best, best_step, nans, others = math.nan, None, 0, 0
         for step, value in self.values():
             # A NaN is never the best, but steps count from it if it is the first value.
             is_better = not math.isnan(value) and (math.isnan(best) or self._is_better(value, best))
             if best_step is None or is_better:
-                best, best_step, nans = value, step, 0
+                best, best_step, nans, others = value, step, 0, -1
             nans += math.isnan(value)
-            if step - best_step >= self._limit:
+            others += 1
+            passed = step - best_step if self._counts_steps else others
+            if passed > self._limit - self._counts_steps:
                 since = f" ({nans} values since then are NaN)" if nans else ""
+                what = "steps" if self._counts_steps else "evaluations"
                 return (
-                    f"the metric {self._metric!r} has had no {self._word} for "
-                    f"{step - best_step} steps, and {self._limit} are allowed: it is {value:g} "
-                    f"at step {step}, and was {best:g} at step {best_step}{since}"
+                    f"the metric {self._metric!r} has had no {self._word} for {passed} {what}, "
+                    f"and {self._limit} are allowed: it is {value:g} at step {step}, and was "
+                    f"{best:g} at step {best_step}{since}"
                 )
         return ""
 
@@ -393,20 +411,23 @@ def stop_if_no_increase_hook(
     run_every_secs: float | None = _RUN_EVERY_SECS,
     run_every_steps: int | None = None,
     *,
+    patience: int | None = None,
     trigger: Trigger | None = None,
 ) -> SessionRunHook:
     """Return a hook that asks to stop when a metric has stopped increasing.
 
     It stops when an evaluation is ``max_steps_without_increase`` global steps or more after the one
-    that found the highest value. NaN is never the highest value: it counts as no increase, from the
-    first evaluation on if there was no other value yet. The log says how many values were NaN. All
-    other arguments are those of ``stop_if_higher_hook``.
+    that found the highest value; or, with ``patience=5``, when more than 5 evaluations in a row
+    have found no higher one. Exactly one of the two is given. NaN is never the highest value: it
+    counts as no increase, from the first evaluation on if there was no other value yet. The log
+    says how many values were NaN. All other arguments are those of ``stop_if_higher_hook``.
 
         accuracy = evaluation.metric("accuracy")
-        hook = rh.stop_if_no_increase_hook(accuracy, max_steps_without_increase=1000)
+        hook = rh.stop_if_no_increase_hook(accuracy, patience=5)
     """
     where = estimator, metric_name, eval_dir, min_steps
-    rule = Improvement("increase", *where, max_steps_without_increase=max_steps_without_increase)
+    steps = {"max_steps_without_increase": max_steps_without_increase}
+    rule = Improvement("increase", *where, patience=patience, **steps)
     return rule.hook(run_every_secs, run_every_steps, trigger)
 
 
@@ -419,17 +440,19 @@ def stop_if_no_decrease_hook(
     run_every_secs: float | None = _RUN_EVERY_SECS,
     run_every_steps: int | None = None,
     *,
+    patience: int | None = None,
     trigger: Trigger | None = None,
 ) -> SessionRunHook:
     """As ``stop_if_no_increase_hook``, for a metric that should decrease.
 
         loss = evaluation.metric("loss")
-        hook = rh.stop_if_no_decrease_hook(loss, max_steps_without_decrease=1000)
+        hook = rh.stop_if_no_decrease_hook(loss, patience=5)
 
     The arguments are those of ``stop_if_no_increase_hook``, for a decrease.
     """
     where = estimator, metric_name, eval_dir, min_steps
-    rule = Improvement("decrease", *where, max_steps_without_decrease=max_steps_without_decrease)
+    steps = {"max_steps_without_decrease": max_steps_without_decrease}
+    rule = Improvement("decrease", *where, patience=patience, **steps)
     return rule.hook(run_every_secs, run_every_steps, trigger)
 
 

@@ -125,8 +125,10 @@ class EvaluationHook(EvaluatingHook):
         trigger: Says when to evaluate.
         outputs: Names for what ``test_step`` returns without names.
         steps: The maximum number of runs of an evaluation.
-        summary_op: A summary or a list of these, of the test step's outputs or anything else:
-            computed with the first batch of each evaluation, and written with the metrics.
+        summary_op: A summary or a list of these; or, for summaries of the test step's outputs, a
+            function that takes the hook and returns them, ``lambda test: rh.summary.image("a",
+            test["a"])``. Computed with the first batch of each evaluation, and written with the
+            metrics.
         averages: Evaluate with these moving averages in place of the parameters, which are always
             restored afterwards. The ``EmaHook`` has to be in the same session.
         weight: A tensor or its name: the weight of a run in the means. None: the number of
@@ -176,8 +178,9 @@ class EvaluationHook(EvaluatingHook):
         self._data = data
         self._outputs = outputs
         self._evaluated: EvaluatedStep | None = None
-        self._graph: BaseGraph | None = None  # that of ``_evaluated``
+        self._graph: BaseGraph | None = None  # that of the next two
         self._summary_op = summary_op
+        self._shown: list[Any] | None = None  # the summaries in ``_graph``
         arguments.instance(EmaHook, averages=averages)
         self._averages = averages
         self._steps = steps
@@ -206,6 +209,7 @@ class EvaluationHook(EvaluatingHook):
     def begin(self) -> None:
         super().begin()
         graph = get_default_graph()
+        self._enter(graph)
         if self._test_step is None:
             self._fetches: list[Any] = [self._metrics.fetches()]
         else:
@@ -214,17 +218,24 @@ class EvaluationHook(EvaluatingHook):
         if self._weight is not None:
             self._fetches[1:] = [graph.as_graph_element(self._weight)]
         _check_no_step(graph, self._fetches)
-        self._summaries = summaries_of(graph, self._summary_op)
+        if self._shown is None:
+            made = self._summary_op(self) if callable(self._summary_op) else self._summary_op
+            self._shown = summaries_of(graph, made)
+        self._summaries = self._shown
         self._loop.begin()
 
     def _added(self) -> EvaluatedStep:
         graph = own_graph()
-        if self._evaluated is None or self._graph is not graph:
+        self._enter(graph)
+        if self._evaluated is None:
             assert self._test_step is not None, "only of a test step"
             assert self._data is not None, "it was checked"
             self._evaluated = EvaluatedStep(graph, self._test_step, self._data, self._outputs)
-            self._graph = graph
         return self._evaluated
+
+    def _enter(self, graph: BaseGraph) -> None:
+        if self._graph is not graph:
+            self._graph, self._evaluated, self._shown = graph, None, None
 
     def _run_evaluation(self, session: RawSession, training: SessionRunArgs | None) -> Evaluation:
         if self._averages is None:
@@ -296,13 +307,14 @@ class EvaluationHook(EvaluatingHook):
         """
         graph, feeds = graph_of(session.graph), feed_dict or ()
         saved = set(graph.get_collection(GraphKeys.GLOBAL_VARIABLES))
-        for op in graph.effects_of(self._fetches, feeds).assignments:
+        asked = [*self._fetches, self._summaries]
+        for op in graph.effects_of(asked, feeds).assignments:
             if op.assigns in saved:
                 raise ValueError(
                     f"metrics change the variable {op.assigns.op.name!r}, which belongs to the "
                     "state of the training: an evaluation may change local variables alone"
                 )
-        inputs = session.inputs_of(self._fetches, feeds)
+        inputs = session.inputs_of(asked, feeds)
         if training is None or not inputs:
             return inputs
         theirs = session.inputs_of(training.fetches, training.feed_dict or ())

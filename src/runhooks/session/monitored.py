@@ -1,7 +1,7 @@
 """``MonitoredSession``: a session with hooks that watches threads and survives its loss.
 
 ``run`` -> ``RecoverableSession.call`` -> ``HookedSession.run_with_hooks`` -> ``PreparedRun.again``;
-where the last turn is made again, the last two at once.
+where the last turn is made again, ``HookedSession.again`` -> ``PreparedRun.again`` at once.
 """
 
 from __future__ import annotations

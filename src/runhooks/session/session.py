@@ -311,7 +311,7 @@ class Session(RawSession):
         options: Any,
         run_metadata: Any,
     ) -> PreparedRun:
-        """Return another run than that of the last time, made ready if it is new."""
+        """Return the run of these fetches and feeds, made ready if it is new."""
         check_arguments(self._graph.engine, feed_dict, options, run_metadata)
         keys = tuple(feed_dict or ())
         key = (structure_key(fetches), *keys)

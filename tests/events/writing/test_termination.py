@@ -98,8 +98,9 @@ terminate()
 def test_a_session_that_is_over_leaves_it_working(tmp_path: Path) -> None:
     # One that is closed in another thread cannot give its handlers back.
     script = """
-import threading
+import logging, threading
 import runhooks as rh
+logging.getLogger("runhooks").addHandler(logging.NullHandler())
 writer = FileWriter(sys.argv[1])
 session = rh.MonitoredSession(session_creator=rh.ChiefSessionCreator(rh.Scaffold()))
 thread = threading.Thread(target=session.close)

@@ -1,9 +1,10 @@
 """The jax engine: a training step is an executable, to which the buffers of variables are donated.
 
-The step, all that the caller of a run asks for if it assigns variables, is compiled at most twice:
-so that it returns its small values, which any run may then fetch, and so that it returns large
-ones too. What each hook adds is an executable before the step, on the same variables, or after it,
-on what it returns. Which executables make a run depends on its fetches, never on earlier runs.
+The step, all that the caller of a run asks for if it assigns variables, is compiled at most twice
+for each form of its arguments: so that it returns its small values, which any run may then fetch,
+and so that it returns large ones too. What each hook adds is an executable before the step, on the
+same variables, or after it, on what it returns. Which executables make a run depends on its
+fetches, never on earlier runs.
 
 Fetched values stay on the device until somebody reads them, and survive later runs: whatever would
 share its buffer with a variable is copied inside an executable.

@@ -28,6 +28,7 @@ from runhooks.graph.step import (
     made_for,
     name_of,
     positional,
+    with_objects,
 )
 from runhooks.graph.step_result import Names, ResultRule
 
@@ -183,7 +184,7 @@ def graph(
             as a loader. An element is a tuple in their order, or has their names: a dict, a named
             tuple or a dataclass. None: each is a placeholder with its name. A parameter called
             ``step`` or ``global_step`` receives the global step; one called ``key`` or ``rng``, a
-            fresh ``torch.Generator`` in each run.
+            fresh ``torch.Generator`` in each run; one with the name of an object, that object.
         epochs: How many times to go through ``data``, if it can be iterated again. None: forever.
         steps_per_epoch: As for ``rh.inputs``: how many steps count as an epoch, where ``data`` do
             not tell.
@@ -263,8 +264,8 @@ def _add_step(
     wanted = _checked_names(within, name, outputs)
     called, given = fn, () if args is None else _listed(args)
     if args is None:
-        parameters = _parameters(within, fn)
-        called, given = positional(fn, parameters), _tensors(within, parameters, name, data, epochs)
+        called, parameters = _without_objects(within, fn, _parameters(within, fn))
+        given = _tensors(within, parameters, name, data, epochs)
     controls = (
         [get_or_create_global_step().assign_add(1, name=f"{name}/count").op] if counts else []
     )
@@ -317,7 +318,7 @@ def _add_carrying_step(
     """Add a step that takes ``values`` and returns them anew, and what stores these."""
     named = checked_outputs(outputs)
     wanted = _checked_names(within, name, [it for it in nest.leaves(named) if it not in values])
-    parameters = _parameters(within, fn, values)
+    called, parameters = _without_objects(within, fn, _parameters(within, fn, values))
     put = within.engine.put
     states = {key: CarriedState(it, put, within.engine) for key, it in values.items()}
     variables: dict[str, Variable] = {}
@@ -328,7 +329,7 @@ def _add_carrying_step(
     places = {i: states[it.name] for i, it in enumerate(parameters) if it.name in states}
     title = names.cleaned(name_of(fn), "step")
     rule = ResultRule(title, in_order, named, within.engine)
-    carrying = CarryingStep(positional(fn, parameters), places, rule)
+    carrying = CarryingStep(called, places, rule)
     count = get_or_create_global_step().assign_add(1, name=f"{name}/count").op
     op = within.add(
         "Step",
@@ -384,6 +385,16 @@ def _parameters(
         if name not in [it.name for it in given]:
             within.values.defaulted.add(within.scope + name)
     return given
+
+
+def _without_objects(
+    within: Graph, fn: Callable[..., Any], parameters: Sequence[inspect.Parameter]
+) -> tuple[Callable[..., Any], list[inspect.Parameter]]:
+    """Return ``fn`` with the objects it takes by their names, and the parameters that are left."""
+    objects = {it.name: within.object_named(it.name) for it in parameters}
+    objects = {name: it for name, it in objects.items() if it is not None}
+    called = with_objects(positional(fn, parameters), parameters, objects)
+    return called, [it for it in parameters if it.name not in objects]
 
 
 def _listed(args: Iterable[Any]) -> tuple[Any, ...]:
