@@ -189,7 +189,7 @@ def test_an_evaluation_stops_the_training(make_trainer, digits):
     trainer = make_trainer(hooks, eval_dataset=Digits(*digits), eval_strategy="steps", eval_steps=3)
     trainer.train()
     assert trainer.state.global_step == 3
-    assert validation.metrics_by_step().get(3, {})["eval_loss"] == logged(trainer, "eval_loss")[0]
+    assert validation.metrics_by_step()[3]["eval_loss"] == logged(trainer, "eval_loss")[0]
 
 
 @pytest.mark.parametrize("place", ["batch", "hook"])

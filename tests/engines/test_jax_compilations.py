@@ -123,7 +123,7 @@ def more_hooks(model, directory):
             for n, it in histograms.items()
         ],
         rh.EvaluationHook(
-            model.evaluation(), [model.feeds], None, 13, output_dir=directory / "eval"
+            model.evaluation(), [model.feeds], every_n_steps=13, output_dir=directory / "eval"
         ),
     ]
 

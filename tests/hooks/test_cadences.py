@@ -56,7 +56,9 @@ def early_stopping_hook(act, here, tmp_path, run_every_secs=None, **cadence):
     return rh.make_early_stopping_hook(None, lambda: act(here.step), run_every_secs, **cadence)
 
 
-def evaluation_hook(act, here, tmp_path, **cadence):
+def evaluation_hook(act, here, tmp_path, every_secs=None, **cadence):
+    if every_secs is not None:
+        cadence = {"trigger": rh.Trigger(every_secs=every_secs)}
     return rh.EvaluationHook({"loss": "loss:0"}, summary_writer=Writer(act), **cadence)
 
 
@@ -84,7 +86,7 @@ HOOKS = {
         ),
         *("every_n_steps", "every_n_secs", ROUND, [4, 7]),
     ),
-    "evaluation": (evaluation_hook, "every_n_steps", None, ROUND, None),
+    "evaluation": (evaluation_hook, "every_n_steps", "every_secs", ROUND, ROUND),
     "early_stopping": (early_stopping_hook, "run_every_steps", "run_every_secs", ROUND, FIRST),
     "tracking": (
         lambda act, here, tmp_path, **cadence: TrackingHook(

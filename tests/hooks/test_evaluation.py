@@ -1,11 +1,13 @@
 import itertools
 import math
+import random
 
 import numpy as np
 import pytest
 
 import runhooks as rh
 from runhooks.testing import RecordingHook, read_events
+from tests.graph.sources import uniform
 
 
 def loop(hooks, op, steps, **kwargs):
@@ -59,7 +61,7 @@ def test_weighted_means(model, x):
     batches = [{x: 1.0, n: 3}, {x: 5.0, n: 1}, {x: math.nan, n: 0}]  # of 3, 1 and no examples
     evaluation = rh.EvaluationHook({"x": x}, batches, every_n_steps=1, weight=n)
     loop([evaluation], model.train_op, 1)
-    assert evaluation.metrics_by_step().get(1, {}) == {"x": 2.0}
+    assert evaluation.metrics_by_step()[1] == {"x": 2.0}
 
 
 def test_an_input_of_its_own_begins_anew_in_each_evaluation(model):
@@ -68,7 +70,7 @@ def test_an_input_of_its_own_begins_anew_in_each_evaluation(model):
     evaluation = rh.EvaluationHook({"x": test_data}, every_n_steps=2, hooks=[inner])
     loop([evaluation], model.train_op, 4)
     assert [float(x) for x in inner.results] == [1.0, 2.0, 3.0] * 2
-    assert evaluation.metrics_by_step().get(4, {}) == {"x": 2.0}
+    assert evaluation.metrics_by_step()[4] == {"x": 2.0}
 
 
 def test_an_evaluation_of_a_few_steps(model, x):
@@ -76,9 +78,7 @@ def test_an_evaluation_of_a_few_steps(model, x):
     by_input = rh.EvaluationHook({"x": test_data}, every_n_steps=2, steps=2)
     by_feeds = rh.EvaluationHook({"x": x}, feeds(x, 1.0, 2.0, 3.0), every_n_steps=2, steps=2)
     loop([by_input, by_feeds], model.train_op, 4)
-    assert (
-        by_input.metrics_by_step().get(4, {}) == by_feeds.metrics_by_step().get(4, {}) == {"x": 1.5}
-    )
+    assert by_input.last_metrics == by_feeds.last_metrics == {"x": 1.5}
 
 
 def test_feeds_in_the_place_of_the_input_of_the_training(graph):
@@ -91,7 +91,7 @@ def test_feeds_in_the_place_of_the_input_of_the_training(graph):
         for step in (1, 2, 3):
             sess.run(train_op)
             drawn.append(int(sess.run(total, hooks=False)))
-            assert evaluation.metrics_by_step().get(step, {}) == {"batch": 75.0}
+            assert evaluation.metrics_by_step()[step] == {"batch": 75.0}
     assert drawn == [0, 1, 3]  # none was taken from the training
 
 
@@ -106,9 +106,7 @@ def test_a_recovery_evaluates_again_what_it_makes_again(model, tmp_path):
         model.faults.fail(rh.errors.AbortedError("lost"))
         for _ in range(2):
             sess.run(model.train_op)
-            assert hook.metrics_by_step().get(2, {}) == (
-                {"loss": 4.0} if sess.global_step == 2 else {}
-            )
+            assert hook.metrics_by_step() == ({2: {"loss": 4.0}} if sess.global_step == 2 else {})
     assert rh.read_eval_metrics(tmp_path) == {2: {"loss": 4.0}}
 
 
@@ -139,30 +137,50 @@ def test_the_best_checkpoints_are_kept(model, x, tmp_path):
     assert rh.best_checkpoint(tmp_path, "x").metrics == {"x": 3.0}
 
 
+class Saved(rh.CheckpointSaverListener):
+    """The steps of the checkpoints."""
+
+    def __init__(self):
+        self.steps = []
+
+    def after_save(self, session, global_step_value):
+        self.steps.append(global_step_value)
+
+
 @pytest.mark.parametrize(
-    ("options", "saved"),
-    [
-        ({}, [0, 1, 2, 4]),
-        ({"mode": "min"}, [0, 1, 3]),
-        ({"n": 2}, [0, 1, 2, 3, 4]),
-    ],
+    ("options", "steps"),
+    [({}, [1, 2, 4]), ({"mode": "min"}, [1, 3]), ({"n": 2}, [1, 2, 4])],
 )
-def test_an_evaluation_that_is_among_the_best_is_saved(model, x, tmp_path, options, saved):
+def test_an_evaluation_that_is_among_the_best_is_saved(model, x, tmp_path, options, steps):
     values = iter([2.0, 3.0, 1.0, 5.0, math.nan, 2.0])
     hook = rh.EvaluationHook({"x": x}, lambda step: [{x: next(values)}], every_n_steps=1)
     saver = rh.Saver(keep=[rh.KeepBest(hook.metric("x"), **options), rh.KeepLast(99)])
-    steps = []
-
-    class Listener(rh.CheckpointSaverListener):
-        def after_save(self, session, global_step_value):
-            steps.append(global_step_value)
-
-    listeners = [Listener()]
-    saving = rh.CheckpointSaverHook(tmp_path, save_steps=100, saver=saver, listeners=listeners)
+    saved = Saved()
+    saving = rh.CheckpointSaverHook(tmp_path, save_steps=100, saver=saver, listeners=[saved])
     loop([hook, saving], model.train_op, 6)
-    if "n" in options:
-        saved = [0, 1, 2, 4]
-    assert steps == [*saved, 6]  # the start, and the end
+    assert saved.steps == [0, *steps, 6]  # the start, and the end
+
+
+@pytest.mark.parametrize(
+    ("evaluate", "save", "steps"),
+    [
+        (3, 5, [0, 3, 5, 6, 9, 10, 12]),  # the loss rises: each evaluation is the best so far
+        (3, 3, [0, 3, 6, 9, 12]),
+        (4, 2, [0, 2, 4, 6, 8, 10, 12]),
+        (2, 4, [0, 2, 4, 6, 8, 10, 12]),
+    ],
+)
+def test_a_step_that_is_due_and_among_the_best_is_saved_once(
+    evaluate, save, steps, model, tmp_path, caplog
+):
+    hook = rh.EvaluationHook({"loss": model.loss}, every_n_steps=evaluate)
+    saver = rh.Saver(keep=[rh.KeepBest(hook.metric("loss"))])
+    stop = rh.stop_if_no_decrease_hook(hook, "loss", 99, run_every_secs=None, run_every_steps=1)
+    saved = Saved()
+    saving = rh.CheckpointSaverHook(tmp_path, save_steps=save, saver=saver, listeners=[saved])
+    loop([saving, stop, hook], model.train_op, 12)
+    assert saved.steps == steps
+    assert not [it for it in caplog.records if it.levelname == "WARNING"]
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
@@ -173,7 +191,7 @@ def test_its_results_are_there_for_every_hook_that_acts_on_the_step(model, tmp_p
         def after_run(self, run_context, run_values):
             step = run_context.session.global_step
             if step % 5 == 0:
-                self.seen += ((step, hook.metrics_by_step().get(step, {})),)
+                self.seen += ((step, hook.metrics_by_step()[step]),)
 
     hook = rh.EvaluationHook({"loss": model.loss}, every_n_steps=5, output_dir=tmp_path)
     stop = rh.stop_if_higher_hook(hook, "loss", 15.0, run_every_steps=5)
@@ -208,7 +226,7 @@ def test_a_stop_of_its_hooks_ends_the_evaluation(model, x):
         for _ in range(4):
             sess.run(model.train_op)
         assert not sess.should_stop()
-    assert hook.metrics_by_step().get(4, {}) == {"x": 1.0}
+    assert hook.metrics_by_step()[4] == {"x": 1.0}
 
 
 @pytest.mark.parametrize("phase", ["after_create_session", "before_run", "after_run", "end"])
@@ -273,7 +291,7 @@ def test_feeds_that_serve_one_evaluation_alone(model, x):
 def test_hook_that_no_session_has_says_so_when_its_metrics_are_asked_for(model, tmp_path):
     evaluation = rh.EvaluationHook({"loss": model.loss}, every_n_steps=1, output_dir=tmp_path)
     with pytest.raises(RuntimeError, match="no session has the hook"):
-        evaluation.metrics_by_step().get(1, {})
+        evaluation.metrics_by_step()
     stop = rh.stop_if_higher_hook(evaluation, "loss", 1.0, run_every_secs=None, run_every_steps=1)
     with pytest.raises(RuntimeError, match="no session has the hook"):
         loop([stop], model.train_op, 1)
@@ -289,19 +307,17 @@ def test_unknown_metric_to_rank_by_is_told_before_the_first_step(model):
 # --- A test step
 
 
-def trained(kind):
-    """A graph that trains ``w`` on one number a step, four an epoch, and its test step."""
+@pytest.fixture
+def trained(engine):
+    """A graph that trains ``w`` on one number a step, four an epoch; the default graph."""
 
     def train_step(w, x):
         return w + x, {"loss": x}
 
-    def test_step(w, x, y):
-        return {"error": (w * x - y).mean(), "w": w, "difference": w * x - y}
-
     data = [np.float32(it) for it in (1, 2, 3, 4)]
-    make = rh.jax.graph if kind == "jax" else rh.graph
-    options = {} if kind == "jax" else {"engine": kind}
-    return make(train_step, w=np.float32(0), data=data, epochs=2, **options), test_step
+    graph = rh.graph(train_step, w=np.float32(0), data=data, epochs=2, engine=engine)
+    with graph.as_default():
+        yield graph
 
 
 BATCHES = [
@@ -310,61 +326,77 @@ BATCHES = [
 ]
 
 
-def train(graph, *hooks):
+def train(*hooks):
     with rh.MonitoredSession(hooks=hooks) as session:
         while not session.should_stop():
             session.run("train_op")
-    return session
 
 
-@pytest.mark.parametrize("kind", ["python", "jax", "torch"])
-def test_a_test_step_gets_states_by_name_and_means_go_by_examples(kind, tmp_path):
-    graph, test_step = trained(kind)
-    with graph.as_default():
-        test = rh.EvaluationHook(
-            test_step,
-            BATCHES,
-            every_n_epochs=1,
-            output_dir=tmp_path,
-            summary_op=lambda test: rh.summary.histogram("shown", test["difference"]),
-        )
-        train(graph, test)
+@pytest.mark.every_engine
+def test_a_test_step_gets_states_by_name_and_means_go_by_examples(trained, tmp_path):
+    def test_step(x, w, y, scale=1):  # the data fill those that are left, in order
+        difference = w * x - y * scale
+        return {"error": difference.mean(), "w": w, "difference": difference}
+
+    test = rh.EvaluationHook(
+        test_step,
+        BATCHES,
+        every_n_epochs=1,
+        output_dir=tmp_path,
+        summary_op=lambda test: rh.summary.histogram("shown", test["difference"]),
+    )
+    train(test)
     # w is 10 and 20 after each epoch of four; the errors of the batches are w and w - 4.
     assert test.metrics_by_step() == {4: {"error": 9.0, "w": 10.0}, 8: {"error": 19.0, "w": 20.0}}
     read = rh.events.read(tmp_path)["."]
     assert read.scalars["error"].values.tolist() == [9.0, 19.0]
+    assert read.tags.keys() == {"error", "w", "shown"}
     assert read.histograms["shown"].steps.tolist() == [4, 8]
-    assert graph.get_collection(rh.GraphKeys.SUMMARIES) == []  # no other hook writes it too
+    assert trained.get_collection(rh.GraphKeys.SUMMARIES) == []  # no other hook writes it too
 
 
-def test_its_step_and_keys(caplog):
-    graph, _ = trained("python")
-    seen = []
-
+@pytest.mark.every_engine
+def test_its_step_and_keys(trained, engine):
     def test_step(step, key, x, y):
-        seen.append((step, float(key.normal())))
-        return {"x": x.mean()}
+        return {"step": step, "drawn": uniform(engine, key)[0]}
 
-    with graph.as_default():
-        train(graph, rh.EvaluationHook(test_step, BATCHES, every_n_epochs=1))
-    (first, one), (_, other), (second, again), _ = seen
-    assert [int(first), int(second)] == [4, 8]
-    assert one == again != other  # a key for each batch, the same in every evaluation
+    class Reader(rh.SessionRunHook):
+        def __init__(self):
+            self.seen = []
+
+        def begin(self):
+            self.asked = rh.SessionRunArgs([test["step"], test["drawn"]])
+
+        def before_run(self, run_context):
+            return self.asked
+
+        def after_run(self, run_context, run_values):
+            self.seen.append([float(it) for it in run_values.results])
+
+    reader = Reader()
+    test = rh.EvaluationHook(test_step, BATCHES, every_n_epochs=1, hooks=[reader])
+    train(test)
+    steps, drawn = zip(*reader.seen, strict=True)
+    assert steps == (4, 4, 8, 8)
+    assert drawn[:2] == drawn[2:]  # a key for each batch, the same in every evaluation
+    assert drawn[0] != drawn[1]
 
 
-def test_results_without_names():
-    graph, _ = trained("python")
-    with graph.as_default():
-        test = rh.EvaluationHook(lambda w, x, y: (w, x.mean()), BATCHES, every_n_epochs=1)
-        with pytest.raises(ValueError, match=r"outputs=\['metric_1', 'metric_2'\]"):
-            train(graph, test)
-    graph, _ = trained("python")
-    with graph.as_default():
-        named = rh.EvaluationHook(
-            lambda w, x, y: (w, x.mean()), BATCHES, every_n_epochs=1, outputs=["w", "x"]
-        )
-        train(graph, named)
-    assert named.last_metrics == {"w": 20.0, "x": 1.0}
+@pytest.mark.every_engine
+def test_results_without_names(trained):
+    unnamed = rh.EvaluationHook(lambda w, x, y: (w, x.mean()), BATCHES, every_n_epochs=1)
+    with pytest.raises(ValueError, match=r"outputs=\['metric_1', 'metric_2'\]"):
+        train(unnamed)
+
+
+@pytest.mark.every_engine
+def test_names_for_its_results(trained):
+    def test_step(w, x, y):
+        return w, x.mean()
+
+    test = rh.EvaluationHook(test_step, BATCHES, every_n_epochs=1, outputs=["w", "x"])
+    train(test)
+    assert test.last_metrics == {"w": 20.0, "x": 1.0}
 
 
 @pytest.mark.parametrize(
@@ -381,14 +413,15 @@ def test_what_cannot_be_evaluated(arguments, error, message):
         rh.EvaluationHook(*arguments, every_n_steps=1)
 
 
-def test_a_training_in_pytorch_is_the_same_with_evaluations_and_without():
+def test_a_test_step_of_pytorch_leaves_the_training_as_it_was():
     torch = pytest.importorskip("torch")
 
-    def weights(evaluates):
+    def trained(hooks):
         torch.manual_seed(0)
-        model = torch.nn.Sequential(
-            torch.nn.Linear(2, 4), torch.nn.BatchNorm1d(4), torch.nn.Dropout(0.5)
-        )
+        np.random.seed(0)
+        random.seed(0)
+        layers = torch.nn.Linear(2, 4), torch.nn.BatchNorm1d(4), torch.nn.Dropout(0.5)
+        model = torch.nn.Sequential(*layers)
         optimizer = torch.optim.SGD(model.parameters(), 0.1)
 
         def train_step(x):
@@ -398,19 +431,28 @@ def test_a_training_in_pytorch_is_the_same_with_evaluations_and_without():
             optimizer.step()
             return loss
 
-        def test_step(model, x):
-            assert not model.training
-            assert not torch.is_grad_enabled()
-            torch.rand(3)
-            return {"loss": model(x).square().mean()}
-
         data = [torch.randn(4, 2) for _ in range(3)]
         objects = {"model": model, "optimizer": optimizer}
         graph = rh.torch.graph(train_step, ["loss"], data=data, epochs=2, **objects)
         with graph.as_default():
-            test = rh.EvaluationHook(test_step, data, every_n_steps=2)
-            train(graph, *[test] * evaluates)
-        assert model.training
-        return torch.cat([it.flatten().double() for it in model.state_dict().values()])
+            train(*hooks(data))
+        assert all(it.training for it in model.modules())
+        return [
+            *[it.tolist() for it in model.state_dict().values()],
+            *[torch.rand(3).tolist(), np.random.random(), random.random()],
+        ]
 
-    assert torch.equal(weights(True), weights(False))
+    def test_step(model, x):
+        assert not any(it.training for it in model.modules())
+        assert not torch.is_grad_enabled()
+        drawn = torch.rand(()) + np.random.random() + random.random()
+        return {"loss": model(x).square().mean(), "drawn": drawn}
+
+    evaluation = []
+
+    def hooks(data):
+        evaluation.append(rh.EvaluationHook(test_step, data, every_n_steps=2))
+        return evaluation
+
+    assert trained(hooks) == trained(lambda data: [])
+    assert list(evaluation[0].metrics_by_step()) == [2, 4, 6]

@@ -92,7 +92,7 @@ def in_an_evaluation(error, model, folder):
         yield {}
         raise error
 
-    hook = rh.EvaluationHook({"loss": model.loss}, every_n_steps=1, data=feeds)
+    hook = rh.EvaluationHook({"loss": model.loss}, feeds, every_n_steps=1)
     with rh.MonitoredSession(hooks=[hook]) as session:
         session.run(model.train_op)
 

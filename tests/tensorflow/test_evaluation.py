@@ -29,7 +29,7 @@ IN_EITHER = pytest.mark.parametrize("session", [train.MonitoredSession, tf.train
 def test_metric_that_draws_nothing_is_one_run(model, session):
     hook = train.EvaluationHook({"loss": model.loss}, every_n_steps=2)
     evaluate(hook, model.train_op, 4, session)
-    assert hook.metrics_by_step().get(4, {}) == {"loss": 8.0}
+    assert hook.last_metrics == {"loss": 8.0}
 
 
 @IN_EITHER
@@ -45,7 +45,7 @@ def test_queue_ends_an_evaluation(ticks):
     queue = tf.train.range_input_producer(3, num_epochs=1, shuffle=False)
     hook = train.EvaluationHook({"value": queue.dequeue()}, every_n_steps=2)
     evaluate(hook, ticks, 3)
-    assert hook.metrics_by_step().get(2, {}) == {"value": 1.0}
+    assert hook.last_metrics == {"value": 1.0}
 
 
 def test_data_that_the_user_begins(ticks):
@@ -66,7 +66,7 @@ def test_data_that_the_user_begins(ticks):
     hook = train.EvaluationHook({"update": update}, every_n_steps=2, hooks=[Streaming()])
     evaluate(hook, ticks, 4)
     assert means == [3.0, 3.0]
-    assert hook.metrics_by_step().get(4, {}) == pytest.approx({"update": (1 + 1.5 + 3) / 3})
+    assert hook.last_metrics == pytest.approx({"update": (1 + 1.5 + 3) / 3})
 
 
 @pytest.mark.parametrize("make", ["make_one_shot_iterator", "make_initializable_iterator"])
@@ -101,5 +101,5 @@ def test_iterator_that_feeds_switch_may_serve_both(graph):
         handles += running.run(string_handles, hooks=False)
         for _ in range(2):
             running.run(train_op, {handle: handles[0]})
-        assert hook.metrics_by_step().get(2, {}) == {"element": 1001.0}
+        assert hook.last_metrics == {"element": 1001.0}
         assert running.run([element, train_op], {handle: handles[0]})[0] == 2

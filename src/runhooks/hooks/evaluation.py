@@ -146,7 +146,7 @@ class EvaluationHook(EvaluatingHook):
             metrics need a training step of ``rh.torch``. In an evaluation: if it draws from an
             input of the training or changes a saved variable, or if metrics of a dict are not
             single numbers. Parameters and buffers of PyTorch that functions change in place stay
-            changed: a warning names one.
+            changed, without an error.
         TypeError: If ``test_step`` is neither a function nor a dict.
         RuntimeError: In an evaluation: if the data are empty.
     """
