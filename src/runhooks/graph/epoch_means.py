@@ -11,8 +11,8 @@ from functools import partial
 from typing import Any
 
 from runhooks.graph import names
-from runhooks.graph.base import GraphKeys
-from runhooks.graph.build import call
+from runhooks.graph.base import GraphKeys, get_default_graph
+from runhooks.graph.build import call, update
 from runhooks.graph.graph import Graph, own_graph
 from runhooks.graph.nodes import Operation, Tensor, Variable
 from runhooks.trigger import no_epochs
@@ -38,10 +38,13 @@ def epoch_mean(
 
     Raises:
         ValueError: If nothing says when an epoch ends, or nothing is called ``tensor``. In a run,
-            if the value is not a single number.
+            if the value is not a single number. On a ``tf.Graph``, if no operation both increases
+            the global step and computes all that ``tensor`` needs.
         RuntimeError: If the graph is finalized.
     """
-    graph = own_graph()
+    graph = get_default_graph()
+    if not isinstance(graph, Graph):
+        return graph.add_epoch_mean(tensor, weight, name)  # type: ignore[no-any-return]
     epoch = _epoch_of(graph, "epoch_mean")
     value = _tensor(graph, tensor)
     engine = graph.engine
@@ -49,8 +52,8 @@ def epoch_mean(
     counted = _examples(graph, value) if weight is None else weight
     counted = _tensor(graph, counted) if isinstance(counted, str) else counted
     sums = Variable(engine.new_sums, name=f"{name}/sums", trainable=False)
-    added = call(partial(engine.add_to_sums, value.name), sums, value, counted, name=f"{name}/add")
-    total = sums.assign(added, name=f"{name}/update")
+    add = partial(engine.add_to_sums, value.name)
+    total = update(sums, add, value, counted, name=f"{name}/update")
     fresh = sums.assign(call(engine.new_sums, name=f"{name}/zeros"), name=f"{name}/reset")
     graph.add_to_collection(GraphKeys.STEP_UPDATES, total.op)
     graph.add_to_collection(GraphKeys.STEP_UPDATES, epoch.op)

@@ -282,6 +282,11 @@ CAPTURES = frozenset({Effect.CAPTURE, Effect.STEP_CAPTURE})
 READS_OBJECTS = CAPTURES | {Effect.READ}
 
 
+#: The type of an assignment whose function belongs to runhooks. It changes no argument, and returns
+#: a new value as the variable holds it: engines need not copy the one, nor check the other.
+UPDATE = "Update"
+
+
 @dataclass(slots=True, eq=False, repr=False, weakref_slot=True)
 class Operation:
     """A node: a function of tensors and constants, with a name that is unique in its graph.
