@@ -295,7 +295,8 @@ def no_epochs(what: str) -> ValueError:
     """Return the error for ``what``, which goes by epochs where it is unknown when one ends."""
     return ValueError(
         f"{what} goes by epochs, and nothing says when one ends: the data are no loader, list or "
-        "other iterable that can be iterated again; give the graph, or rh.inputs, steps_per_epoch"
+        "other iterable that can be iterated again; give the graph, or rh.inputs, steps_per_epoch, "
+        "or a tf.Graph a number in the collection rh.GraphKeys.STEPS_PER_EPOCH"
     )
 
 

@@ -244,6 +244,22 @@ def test_an_off_step_fetches_nothing_for_it_and_calls_no_hook(engine):
         assert len(with_mean) <= len(without) + 25
 
 
+def test_the_values_of_pytorch_are_not_read():
+    """Of a tensor on the device "meta" nothing can be read; a copy from it raises an error."""
+    import torch
+
+    def step():
+        return {"loss": torch.ones((1,), device="meta")}
+
+    graph = rh.torch.graph(step, ["loss"], model=torch.nn.Linear(1, 1), steps_per_epoch=2)
+    with graph.as_default():
+        rh.epoch_mean("loss")
+        rh.epoch_mean("loss", "loss", name="weighted")
+        with rh.MonitoredSession() as session:
+            for _ in range(5):
+                session.run("train_op")
+
+
 @pytest.mark.parametrize("engine", ["jax"])
 def test_the_step_is_compiled_once(engine, caplog):
     batches = [np.ones(2, np.float32)] * 6

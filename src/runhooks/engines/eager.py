@@ -30,7 +30,7 @@ from runhooks.engines.conform import (
 )
 from runhooks.graph.engine import BoundBody, BoundedCache, Engine
 from runhooks.graph.evaluate import Ready, evaluate, ready
-from runhooks.graph.nodes import Operation, Tensor, Variable
+from runhooks.graph.nodes import UPDATE, Operation, Tensor, Variable
 from runhooks.graph.plan import Body
 
 Evaluate: TypeAlias = Callable[[dict[Tensor, Any], Mapping[Any, Any]], dict[Variable, Any]]
@@ -91,6 +91,8 @@ class EagerEngine(Engine):
 
     def reader(self, op: Operation) -> ReadArgs:
         """Return what reads the arguments that the function of ``op`` is called with."""
+        if op.type == UPDATE:
+            return op.read_args
         read, constant = self.handed(op), self.constant
         return lambda values: tuple([constant(arg) for arg in read(values)])
 
@@ -212,7 +214,7 @@ class EagerEngine(Engine):
         number = float(value) if isinstance(value, float) else self._number(name, value)
         if added:  # without examples, the value may be NaN
             total, lost = compensated(total, lost, number * added)
-        return np.array([total, lost, count + added, 0.0])
+        return self.array(np.array([total, lost, count + added, 0.0]))
 
     def _number(self, name: str, value: Any) -> float:
         return single_number(name, self.arrays.to_numpy(value))

@@ -370,6 +370,14 @@ class BaseGraph:
         """Add an operation that assigns ``value`` to ``variable``, or adds it to the old value."""
         raise NotImplementedError
 
+    def add_epoch_mean(self, tensor: Any, weight: Any, name: str | None) -> Any:
+        """Add a mean over the epoch, as ``rh.epoch_mean`` does.
+
+        Raises:
+            TypeError: If the framework has none.
+        """
+        raise self.not_ours(name or "epoch_mean")
+
     def get_operations(self) -> list[Any]:
         """Return all operations."""
         raise NotImplementedError

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from runhooks import arguments
 from runhooks.graph import names, nest
 from runhooks.graph.base import BaseGraph, GraphKeys, get_default_graph
-from runhooks.graph.nodes import Operation, Placement, Tensor, Variable
+from runhooks.graph.nodes import UPDATE, Operation, Placement, Tensor, Variable
 from runhooks.graph.source import Source
 
 
@@ -135,6 +135,12 @@ def call(
     args = tuple(_with_constants(graph, arg) for arg in args)
     op = graph.add("Call", fn, args, name=name, num_outputs=num_outputs)
     return _outputs(op)
+
+
+def update(variable: Variable, fn: Callable[..., Any], *args: Any, name: str) -> Tensor:
+    """Return a tensor that, when run, sets ``variable`` to ``fn(variable, *args)``: ``UPDATE``."""
+    op: Operation = variable.graph.add(UPDATE, fn, args, name=name, assigns=variable)
+    return op.outputs[0]
 
 
 def inputs(

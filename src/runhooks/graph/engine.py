@@ -205,7 +205,11 @@ class Engine(Framework):
         return 1
 
     def new_sums(self) -> Any:
-        """Return the zeros in which ``add_to_sums`` adds up."""
+        """Return the zeros in which ``add_to_sums`` adds up.
+
+        They are the sum and what it lacks by rounding, the weight and what that lacks, if the
+        engine does not override ``mean_of_sums``, too.
+        """
         raise NotImplementedError
 
     def add_to_sums(self, name: str, sums: Any, value: Any, weight: Any) -> Any:
@@ -213,7 +217,7 @@ class Engine(Framework):
 
         Args:
             name: The name of the value.
-            sums: The sum and what it lacks by rounding, the weight and what that lacks.
+            sums: As ``new_sums`` or this function has returned them; they do not change.
             value: A single number.
             weight: Another.
 

@@ -11,10 +11,10 @@ from functools import partial
 from typing import Any
 
 from runhooks.graph import names
-from runhooks.graph.base import GraphKeys
-from runhooks.graph.build import call
+from runhooks.graph.base import GraphKeys, get_default_graph
+from runhooks.graph.build import call, update
 from runhooks.graph.graph import Graph, own_graph
-from runhooks.graph.nodes import Effect, Operation, Tensor, Variable
+from runhooks.graph.nodes import LATEST, Effect, Operation, Tensor, Variable
 from runhooks.trigger import no_epochs
 
 
@@ -39,10 +39,13 @@ def epoch_mean(
 
     Raises:
         ValueError: If nothing says when an epoch ends, or nothing is called ``tensor``. In a run,
-            if the value is not a single number.
+            if the value is not a single number. On a ``tf.Graph``, if no operation both increases
+            the global step and computes all that ``tensor`` needs.
         RuntimeError: If the graph is finalized.
     """
-    graph = own_graph()
+    graph = get_default_graph()
+    if not isinstance(graph, Graph):
+        return graph.add_epoch_mean(tensor, weight, name)  # type: ignore[no-any-return]
     epoch = _epoch_of(graph, "epoch_mean")
     value = _tensor(graph, tensor)
     engine = graph.engine
@@ -50,8 +53,8 @@ def epoch_mean(
     counted = _examples(graph, value) if weight is None else weight
     counted = _tensor(graph, counted) if isinstance(counted, str) else counted
     sums = Variable(engine.new_sums, name=f"{name}/sums", trainable=False)
-    added = call(partial(engine.add_to_sums, value.name), sums, value, counted, name=f"{name}/add")
-    total = sums.assign(added, name=f"{name}/update")
+    add = partial(engine.add_to_sums, value.name)
+    total = update(sums, add, value, counted, name=f"{name}/update")
     fresh = sums.assign(call(engine.new_sums, name=f"{name}/zeros"), name=f"{name}/reset")
     graph.add_to_collection(GraphKeys.STEP_UPDATES, total.op)
     graph.add_to_collection(GraphKeys.STEP_UPDATES, epoch.op)
@@ -90,7 +93,7 @@ def epoch_metrics(state: str, name: str | None = None) -> Tensor:
         _check_metrics(state, found)
         if callable(keep := getattr(found, "persistent", None)):
             keep(True)  # or the state_dict of torchmetrics is empty
-        computed = graph.add("Latest", found.compute, name=f"{name}/compute")
+        computed = graph.add(LATEST, found.compute, name=f"{name}/compute")
         value: Tensor = call(_same, computed.outputs[0], name=name)
         graph.add_to_collection(GraphKeys.EPOCH_RESETS, found.reset)
     else:
@@ -110,7 +113,7 @@ def _so_far(graph: Graph, variable: Variable) -> Tensor:
 
     A run that makes no step finds what the last one has left, and draws nothing for that.
     """
-    op = graph.add("Latest", _same, name=f"{variable.op.name}/latest", assigns=variable)
+    op = graph.add(LATEST, _same, name=f"{variable.op.name}/latest", assigns=variable)
     graph.add_to_collection(GraphKeys.STEP_UPDATES, op)
     return op.outputs[0]
 

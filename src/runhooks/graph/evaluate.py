@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from runhooks.errors import add_note
-from runhooks.graph.nodes import Operation, Tensor, Variable
+from runhooks.graph.nodes import OWN_UPDATES, Operation, Tensor, Variable
 from runhooks.near_names import with_article
 
 Values = Mapping[Tensor, Any]
@@ -69,8 +69,10 @@ def evaluate(
             variable, outputs = op.assigns, op.outputs
             if variable is not None:
                 old = variables[variable]
-                new = fn(assigned.get(variable, old), *read(values))
-                result = assigned[variable] = conform(variable.op.name, old, new)
+                result = fn(assigned.get(variable, old), *read(values))
+                if op.type not in OWN_UPDATES:
+                    result = conform(variable.op.name, old, result)
+                assigned[variable] = result
             else:
                 result = fn(*read(values))
             if len(outputs) == 1:

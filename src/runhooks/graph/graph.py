@@ -28,6 +28,7 @@ from runhooks.graph.epochs import EPOCH, epoch_operation
 from runhooks.graph.generators import generators_left_alone
 from runhooks.graph.nodes import (
     CAPTURES,
+    LATEST,
     Effect,
     InitialFrom,
     InitialMade,
@@ -393,9 +394,7 @@ class Graph(BaseGraph):
         needed = needed_for(self, fetches, feed_keys)
         return RunEffects(
             inputs=tuple(op for op in needed if op.type == "Inputs"),
-            assignments=tuple(
-                op for op in needed if op.assigns is not None and op.type != "Latest"
-            ),
+            assignments=tuple(op for op in needed if op.assigns is not None and op.type != LATEST),
             steps=frozenset(op for op in needed if op.effect is Effect.STEP),
             step_captures=frozenset(op for op in needed if op.effect is Effect.STEP_CAPTURE),
             captures=frozenset(op for op in needed if op.effect in CAPTURES),

@@ -282,6 +282,18 @@ CAPTURES = frozenset({Effect.CAPTURE, Effect.STEP_CAPTURE})
 READS_OBJECTS = CAPTURES | {Effect.READ}
 
 
+#: The type of an assignment whose function belongs to runhooks. It changes no argument, and returns
+#: a new value as the variable holds it: engines need not copy the one, nor check the other.
+UPDATE = "Update"
+
+#: The type of an operation that reads what a state is after all updates of the run. If it assigns a
+#: variable, it is an ``UPDATE`` that changes nothing.
+LATEST = "Latest"
+
+#: The types of assignments whose arguments and new values are as they must be.
+OWN_UPDATES = frozenset({UPDATE, LATEST})
+
+
 @dataclass(slots=True, eq=False, repr=False, weakref_slot=True)
 class Operation:
     """A node: a function of tensors and constants, with a name that is unique in its graph.

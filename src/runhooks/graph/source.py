@@ -230,7 +230,7 @@ class Passes:
         if self.named is not None and self._is_whole:
             _log.warning(
                 "the input %r has %s %d elements in an epoch, and its len() is %d: hooks that go "
-                "by epochs, and should_stop(), go by len(). Correct its __len__, or leave that out",
+                "by epochs act at the steps of len(). Correct its __len__, or leave that out",
                 *(self.named, bound, self._count.elements, self.length),
             )
             self.named = None

@@ -24,9 +24,12 @@ _READERS = {
     *("Identity", "IsVariableInitialized", "Shape", "Size", "Rank", "SaveV2", "SaveSlices"),
 }
 _INCREASES = {"AssignAdd", "AssignAddVariableOp"}
+_SETS = {"Assign", "AssignVariableOp"}
 #: Operations that have changed the variable when they have ended. A branch, a loop or a call of a
 #: function may end before what is in it.
-_ASSIGNS = {*_INCREASES, "Assign", "AssignVariableOp", "AssignSub", "AssignSubVariableOp"}
+_ASSIGNS = {*_INCREASES, *_SETS, "AssignSub", "AssignSubVariableOp"}
+#: Calls of functions, which may change it.
+_CALLS = {"PartitionedCall", "StatefulPartitionedCall"}
 
 
 class StepChange(NamedTuple):
@@ -95,6 +98,15 @@ class StepReads:
         self._look()
         return any(operation.type in _INCREASES for operation in self._changing)
 
+    def makers(self) -> list[Any]:
+        """Return the operations that make a step: those that compute a new one of the old.
+
+        What is in a ``cond`` or a ``while_loop`` is left out.
+        """
+        self._look()
+        ops = [op for op in self._graph.get_operations() if op in self._changing]
+        return [op for op in ops if _makes_step(op)]
+
     def change(self, elements: Iterable[Any]) -> StepChange:
         """Return what a run that fetches ``elements`` does to the global step."""
         self._look()
@@ -142,6 +154,14 @@ def _constant_increase(operation: Any) -> int | None:
 def _can_be_read(operation: Any) -> bool:
     context = getattr(operation, "_get_control_flow_context", lambda: None)()
     return operation.type in _ASSIGNS and context is None
+
+
+def _makes_step(operation: Any) -> bool:
+    if operation._get_control_flow_context() is not None:
+        return False
+    if operation.type in _SETS:  # an initializer, unless it needs the old value
+        return operation.inputs[0].op in needed([operation.inputs[1]])
+    return operation.type in _ASSIGNS or operation.type in _CALLS
 
 
 def elements_of(graph: AnalyzedGraph, fetches: Any) -> list[Any]:

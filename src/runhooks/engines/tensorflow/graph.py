@@ -10,10 +10,14 @@ import tensorflow as tf
 
 from runhooks.contract import RawSession
 from runhooks.engines.tensorflow.engine import ENGINE, TensorFlow
+from runhooks.engines.tensorflow.epochs import add_epoch, add_epoch_mean, put_before_steps
 from runhooks.engines.tensorflow.fetches import analyzed
 from runhooks.engines.tensorflow.opener import TensorFlowOpener
 from runhooks.engines.tensorflow.session import is_session, observed
+from runhooks.graph import names
 from runhooks.graph.base import BaseGraph, GraphKeys, entered
+from runhooks.graph.epochs import EPOCH, steps_per_epoch
+from runhooks.trigger import no_epochs
 
 v1 = tf.compat.v1
 
@@ -31,6 +35,7 @@ class TensorFlowGraph(BaseGraph):
         self._graph = graph
         self._finalized_for_good = False
         self._users = 0
+        self._epoch: Any = None  # the tensor of its number
 
     def __repr__(self) -> str:
         return f"<TensorFlowGraph of {self._graph!r}>"
@@ -86,7 +91,46 @@ class TensorFlowGraph(BaseGraph):
         return self._graph.get_tensor_by_name(name)
 
     def as_graph_element(self, element: Any) -> Any:
-        return self._graph.as_graph_element(element)
+        try:
+            return self._graph.as_graph_element(element)
+        except KeyError:
+            if element not in (EPOCH, f"{EPOCH}:0") or steps_per_epoch(self) is None:
+                raise
+            return self._number_of_epoch(EPOCH)
+
+    def add_epoch_mean(self, tensor: Any, weight: Any, name: str | None) -> Any:
+        epoch = self._number_of_epoch("epoch_mean")
+        value, weight = self._value(tensor), self._value(weight)
+        name = name or f"epoch_mean/{names.cleaned(value.op.name, 'value')}"
+        with self._at_top():
+            return add_epoch_mean(analyzed(self._graph), epoch, value, weight, name)
+
+    def _number_of_epoch(self, what: str) -> Any:
+        steps = steps_per_epoch(self)
+        if steps is None:
+            raise no_epochs(what)
+        if self._epoch is None:
+            with self._at_top():
+                self._epoch = add_epoch(analyzed(self._graph), steps)
+        put_before_steps(analyzed(self._graph), self._epoch)
+        return self._epoch
+
+    @contextmanager
+    def _at_top(self) -> Iterator[None]:
+        """Add to the graph inside the ``with`` block, whatever scopes the program is in."""
+        with (
+            self._graph.as_default(),
+            self._graph.name_scope(None),
+            self._graph.control_dependencies(None),
+        ):
+            yield
+
+    def _value(self, element: Any) -> Any:
+        """Return the tensor that ``element`` stands for, if it is or names one."""
+        if not isinstance(element, str | tf.Tensor | tf.Operation | tf.Variable):
+            return element
+        found = self._graph.as_graph_element(element)
+        return found.outputs[0] if isinstance(found, tf.Operation) else found
 
     def add_to_collection(self, key: str, value: Any) -> None:
         self._graph.add_to_collection(key, value)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,25 @@ _MEMORY = {
     "reserved_bytes": "reserved_bytes.all.current",
     "allocation_retries": "num_alloc_retries",
 }
+
+
+def _single(name: str, value: Any) -> torch.Tensor:
+    """Return ``value`` without a shape; raise unless it is a single real number."""
+    tensor = torch.as_tensor(value).detach()
+    if tensor.numel() != 1:
+        raise ValueError(
+            f"{name!r} must be a single number, got a tensor of shape {tuple(tensor.shape)}"
+        )
+    if tensor.is_complex():
+        raise TypeError(f"{name!r} must be a real number, got {tensor.dtype}")
+    if not tensor.is_floating_point():
+        tensor = tensor.double()
+    return tensor.reshape(()) if tensor.ndim else tensor
+
+
+@cache
+def _one(dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    return torch.ones((), dtype=dtype, device=device)
 
 
 class TorchEngine(EagerEngine):
@@ -90,34 +110,23 @@ class TorchEngine(EagerEngine):
         return leaf.detach().to(torch.float32) if is_short else leaf.detach().clone()
 
     def new_sums(self) -> torch.Tensor:
-        return torch.zeros(4, dtype=torch.float64)
+        return torch.zeros(2, dtype=torch.float64)
 
-    @torch.no_grad()
     def add_to_sums(self, name: str, sums: Any, value: Any, weight: Any) -> Any:
-        added = value if isinstance(value, torch.Tensor) else torch.tensor(value)
-        if added.numel() != 1:
-            raise ValueError(
-                f"{name!r} must be a single number, got a tensor of shape {tuple(added.shape)}"
-            )
-        if added.is_complex():
-            raise TypeError(f"{name!r} must be a real number, got {added.dtype}")
         # No value is read, so the device need not be waited for.
-        total, _, count, _ = sums.unbind()  # a copy, which may be changed
-        added = added.reshape(()).to(total)
-        if not isinstance(weight, torch.Tensor):
-            if weight:  # without examples, the value may be NaN
-                total.add_(added, alpha=weight)
-                count.add_(weight)
-            return sums
-        if weight.numel() != 1:
-            raise ValueError(
-                f"the weight of {name!r} must be a single number, got a tensor of shape "
-                f"{tuple(weight.shape)}"
-            )
-        weight = weight.reshape(()).to(total)  # float64: a product rounds, too
-        total.add_(torch.where(weight == 0, 0, added * weight))
-        count.add_(weight)
-        return sums
+        value = _single(name, value)
+        if sums.device != value.device:
+            sums = sums.to(value.device)  # from now on they are there
+        one = _one(value.dtype, value.device)
+        # Without examples, the value may be NaN.
+        if isinstance(weight, int | float):
+            return torch.add(sums, torch.stack([value, one]), alpha=weight) if weight else sums
+        weight = _single(f"the weight of {name}", weight).to(sums)
+        pair = torch.stack([torch.where(weight == 0, 0, value), one])
+        return torch.addcmul(sums, pair, weight)
+
+    def mean_of_sums(self, sums: Any) -> Any:
+        return sums[0] / sums[1]
 
     def random_key(self, seed: int, stream: int, runs: Any) -> torch.Generator:
         (number,) = np.random.SeedSequence([seed, stream, int(runs)]).generate_state(1, np.uint64)

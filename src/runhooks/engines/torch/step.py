@@ -16,7 +16,16 @@ from runhooks.engines.torch.engine import TorchEngine
 from runhooks.engines.torch.objects import TorchObjects
 from runhooks.errors import add_note
 from runhooks.graph.evaluate import Ready
-from runhooks.graph.nodes import CAPTURES, READS_OBJECTS, Effect, Operation, Part, Tensor, Variable
+from runhooks.graph.nodes import (
+    CAPTURES,
+    LATEST,
+    READS_OBJECTS,
+    Effect,
+    Operation,
+    Part,
+    Tensor,
+    Variable,
+)
 
 _STEP_OR_CAPTURE = CAPTURES | {Effect.STEP}
 
@@ -199,7 +208,7 @@ def _in_order(operations: Sequence[Operation]) -> list[Operation]:
     late_variables: set[Variable] = set()
     for op in operations:
         after = any(tensor.op in late for tensor in op.inputs) or op.assigns in late_variables
-        if op.effect in _STEP_OR_CAPTURE or op.type == "Latest" or after:
+        if op.effect in _STEP_OR_CAPTURE or op.type == LATEST or after:
             late.add(op)
             if op.assigns is not None:  # assignments to one variable keep their order
                 late_variables.add(op.assigns)
