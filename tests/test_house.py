@@ -151,6 +151,7 @@ PROBES = {
 # Private to PyTorch, which has no public name for it.
 FOREIGN_PRIVATE = {
     "runhooks.engines.torch.engine": {"_pytorch_graph"},
+    "runhooks.engines.tensorflow.epochs": {"_add_control_input"},
     "runhooks.arrays.torch": {"_indices", "_values"},  # the public ones need it coalesced
 }
 NAMED_TUPLE = {"_replace", "_asdict", "_fields", "_make", "_field_defaults"}

@@ -196,7 +196,7 @@ class EagerEngine(Engine):
 
     def average(self, old: Any, new: Any, weight: Any) -> Any:
         if weight == 1 or not is_inexact(self.host_form(old)[1]):
-            return self.cast(new, old)
+            return self.arrays.snapshot(self.cast(new, old))
         # Of the two forms the one that rounds less.
         moved = old + (new - old) * weight if weight < 0.5 else new - (new - old) * (1 - weight)
         return self.cast(moved, old)

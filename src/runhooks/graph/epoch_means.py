@@ -55,7 +55,7 @@ def epoch_mean(
     sums = Variable(engine.new_sums, name=f"{name}/sums", trainable=False)
     add = partial(engine.add_to_sums, value.name)
     total = update(sums, add, value, counted, name=f"{name}/update")
-    fresh = sums.assign(call(engine.new_sums, name=f"{name}/zeros"), name=f"{name}/reset")
+    fresh = update(sums, lambda _: engine.new_sums(), name=f"{name}/reset")
     graph.add_to_collection(GraphKeys.STEP_UPDATES, total.op)
     graph.add_to_collection(GraphKeys.STEP_UPDATES, epoch.op)
     graph.add_to_collection(GraphKeys.EPOCH_RESETS, fresh.op)

@@ -10,7 +10,8 @@ from typing import Any
 from runhooks import arguments
 from runhooks.contract import RawSession, SessionRunContext, SessionRunValues, StopSignal
 from runhooks.engines.foreign import session_of
-from runhooks.graph import Operation, Variable, call, get_default_graph, group, placeholder
+from runhooks.graph import Operation, Variable, get_default_graph, group, placeholder
+from runhooks.graph.build import update
 from runhooks.graph.engine import Engine
 from runhooks.graph.graph import Graph, own_graph
 from runhooks.graph.nodes import InitialFrom, Tensor
@@ -60,7 +61,7 @@ class MovingAverages:
         initial = InitialFrom(variable, partial(_wide, engine, part, path))
         average = Variable(initial, name=self.places[part], trainable=False)
         move = partial(_moved, engine, part, path)
-        return average.assign(call(move, average, variable, self._weight)).op
+        return update(average, move, variable, self._weight, name=f"{self.places[part]}/move").op
 
 
 def averages_of(name: str, parts: Collection[str]) -> MovingAverages:

@@ -152,12 +152,16 @@ def _constant_increase(operation: Any) -> int | None:
 
 
 def _can_be_read(operation: Any) -> bool:
-    context = getattr(operation, "_get_control_flow_context", lambda: None)()
-    return operation.type in _ASSIGNS and context is None
+    return operation.type in _ASSIGNS and not _is_inside(operation)
+
+
+def _is_inside(operation: Any) -> bool:
+    """Return whether it is in a ``cond`` or a ``while_loop``."""
+    return getattr(operation, "_get_control_flow_context", lambda: None)() is not None
 
 
 def _makes_step(operation: Any) -> bool:
-    if operation._get_control_flow_context() is not None:
+    if _is_inside(operation):
         return False
     if operation.type in _SETS:  # an initializer, unless it needs the old value
         return operation.inputs[0].op in needed([operation.inputs[1]])

@@ -115,8 +115,10 @@ class TorchEngine(EagerEngine):
     def add_to_sums(self, name: str, sums: Any, value: Any, weight: Any) -> Any:
         # No value is read, so the device need not be waited for.
         value = _single(name, value)
+        if value.device.type == "mps":  # it has no float64
+            value = value.cpu()
         if sums.device != value.device:
-            sums = sums.to(value.device)  # from now on they are there
+            sums = sums.to(value.device, non_blocking=True)  # they stay there for the epoch
         one = _one(value.dtype, value.device)
         # Without examples, the value may be NaN.
         if isinstance(weight, int | float):
