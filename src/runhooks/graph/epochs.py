@@ -143,7 +143,7 @@ class Epochs:
         if progress.length is None:
             return 1 if self._looks_ahead else math.inf
         if progress.is_at_end:  # the next epoch may have another length
-            return min(1, target - progress.done - 1)
+            return 1 if target > progress.done + 1 else 0
         part: Fraction = min(Fraction(target) - progress.done, Fraction(1))
         return max(0, math.ceil(part * progress.length) - progress.drawn)
 
