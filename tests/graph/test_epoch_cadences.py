@@ -202,6 +202,72 @@ def test_an_iterable_of_few_elements_gives_hooks_the_values_of_its_last(
     assert called == [(epoch, elements[-1]) for epoch in (1, 2, 3)]
 
 
+class Buckets:
+    """Elements whose number differs from epoch to epoch, as in batches of similar examples."""
+
+    lengths = (3, 1, 4, 2)
+
+    def __init__(self):
+        self.epoch = 0
+
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+
+    def __len__(self):
+        return self.lengths[self.epoch]
+
+    def __iter__(self):
+        return iter(range(10 * self.epoch, 10 * self.epoch + len(self)))
+
+
+@pytest.mark.parametrize("every", [1, 0.5])
+@pytest.mark.parametrize("stop_at", [1, 2, 3, 4, 5, 8, 9])
+def test_each_epoch_has_a_length_of_its_own(stop_at, every, tmp_path):
+    called = []
+    for last in (stop_at, 100):
+        note = rh.CallHook(
+            lambda *values: called.append(tuple(map(int, values))),
+            ["epoch", "batch"],
+            every_n_epochs=every,
+        )
+        hooks = [note, rh.StopAtStepHook(last_step=last)]
+        with opened(hooks, Buckets(), epochs=4, folder=tmp_path) as session:
+            while not session.should_stop():
+                session.run("train_op")
+    ends = [(1, 2), (2, 10), (3, 23), (4, 31)]
+    halves = [(1, 1), (3, 21), (4, 30)] if every == 0.5 else []  # of one element it is the end
+    assert called == sorted(ends + halves)
+
+
+@pytest.mark.parametrize("source", ["list", "no length"])
+@pytest.mark.parametrize("failed", [{2}, {3}, {2, 4}, {6}])
+def test_a_run_that_fails_has_drawn(failed, source):
+    elements, runs = {"list": [0, 1, 2], "no length": Iterable([0, 1, 2])}[source], []
+
+    def step(total, batch):
+        runs.append(int(batch))
+        if len(runs) in failed:
+            raise ZeroDivisionError
+        return total + 1, {"seen": batch}
+
+    graph, called = rh.graph(step, total=0, data=elements, epochs=3), []
+    with graph.as_default():
+        note = rh.CallHook(lambda *it: called.append(it), ["epoch", "seen"], every_n_epochs=1)
+        with rh.MonitoredSession(hooks=[note]) as session:
+            while not session.should_stop():
+                try:
+                    session.run("train_op")
+                except ZeroDivisionError:
+                    continue
+    # A hook that is due in a run that fails takes part in the next one.
+    expected = [(1, 2), (2, 2), (3, 2)]
+    if 3 in failed:
+        expected[0] = (2, 0)
+    if 6 in failed:
+        expected[1] = (3, 0)
+    assert called == expected
+
+
 class Iterable:
     """An iterable without a length."""
 

@@ -250,6 +250,19 @@ def test_an_error_that_ends_the_loop_saves_nothing_of_the_iteration(iterate, tmp
     assert steps_in(tmp_path) == [0, 3]
 
 
+def test_data_that_end_inside_are_evaluated_to_their_end(tmp_path):
+    graph = rh.graph(count_step, total=0, data=[0] * 5, epochs=2)
+    with graph.as_default():
+        hook = rh.EvaluationHook(lambda total, it: {"score": total + it}, [0], every_n_epochs=1)
+        with rh.MonitoredTrainingSession(checkpoint_dir=tmp_path, hooks=[hook]) as session:
+            while not session.should_stop():
+                with session.iteration():
+                    for _ in range(4):
+                        session.run("train_op")
+    assert hook.metrics_by_step() == {8: {"score": 8.0}, 10: {"score": 10.0}}
+    assert steps_in(tmp_path)[-1] == 10
+
+
 def test_two_steps_of_an_iteration_are_saved_together(tmp_path):
     import torch
     from torch import nn

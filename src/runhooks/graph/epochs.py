@@ -144,11 +144,10 @@ class Epochs:
             if not self._looks_ahead:
                 return math.inf
             return 0 if self._done_after(0) >= target else 1
-        done, drawn, length = progress.done, progress.drawn, progress.length
-        if drawn >= length:
-            done, drawn = done + 1, 0
-        part: Fraction = min(Fraction(target) - done, Fraction(1))
-        return max(0, math.ceil(part * length) - drawn)
+        if progress.is_at_end:  # the next epoch may have another length
+            return 1 if target > progress.done + 1 else 0
+        part: Fraction = min(Fraction(target) - progress.done, Fraction(1))
+        return max(0, math.ceil(part * progress.length) - progress.drawn)
 
     @property
     def draws_left(self) -> int | None:
@@ -184,31 +183,31 @@ class Epochs:
         return source
 
     def _done_after(self, draws: int) -> Fraction:
-        passes, progress = self._passes(), self._progress()
+        passes = self._begun() if draws else self._passes()
+        progress = self._progress()
         if self._looks_ahead and passes is not None and progress.drawn:
             passes.look_ahead(1)
             progress = passes.progress
         done, drawn, length = progress.done, progress.drawn, progress.length
-        if progress.is_at_end:  # to look into the next epoch would begin it
+        if progress.is_at_end:
             done, drawn = done + 1, 0
         if length is None:
-            return Fraction(done + (draws > 0 and self._next_is_last(is_first=not drawn)))
+            is_last = draws > 0 and self._looks_ahead and passes is not None and passes.next_is_last
+            return Fraction(done + is_last)
         return done + Fraction(min(drawn + draws, length), length or 1)
 
-    def _next_is_last(self, *, is_first: bool) -> bool:
-        """Return whether the next element, the first of an epoch or not, is the last one of it.
+    def _begun(self) -> Passes | None:
+        """Return the way of the input through its epochs; the one of its next element has begun.
 
-        A run that draws it is about to be made, so the input may be opened, and the epoch begun.
+        To look into it is right only now: a run that draws this element is about to be made.
         """
-        if not self._looks_ahead or self._opened is None:
-            return False
         assert self.input is not None
-        passes = self._opened(self.input).passes
-        if passes is None:
-            return False
-        if is_first:
+        passes = self._passes()
+        if passes is None and self._looks_ahead and self._opened is not None:
+            passes = self._opened(self.input).passes
+        if passes is not None:
             passes.begin_next()
-        return passes.next_is_last
+        return passes
 
     def _found(self) -> OpenInput | Mapping[str, Any]:
         assert self.input is not None

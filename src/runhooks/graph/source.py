@@ -83,7 +83,7 @@ class Passes:
         self._count = Count()
         self._goes_by_count = False
         self._ahead: deque[_Ahead] = deque()
-        #: How many elements there are in an epoch; None if they do not say.
+        #: How many elements there are in this epoch; None if they do not say.
         self.length = _length(elements)
         #: The name to warn with if there is no element at all.
         self.empty: str | None = None
@@ -196,12 +196,14 @@ class Passes:
         return element if self._arrange is None else self._arrange(element)
 
     def begin_next(self) -> None:
-        """Begin the next epoch, if this one is known to be at its end and there is another."""
-        if self._ahead and self._ahead[0].is_end:
-            self._ahead.clear()
-            self._end_epoch()
-        elif self._iterator is None and self._done != self._epochs:
+        """Begin the next epoch, if this one is at its end and there is another."""
+        if self._iterator is None and self._done != self._epochs:
             self._begin_elements()
+        elif self.progress.is_at_end:
+            self.look_ahead(1)  # the length that a loader tells may be too small
+            if self._ahead and self._ahead[0].is_end:
+                self._ahead.clear()
+                self._end_epoch()
 
     def _end_epoch(self) -> Iterator[Any] | None:
         """Return the elements of the epoch that begins, or None at the end of the last one."""
@@ -251,6 +253,7 @@ class Passes:
         if self._epochs != 1:  # else the program counts epochs itself
             for holder in _epoch_holders(self._elements):
                 holder.set_epoch(self._done)
+        self.length = _length(self._elements)
         return iter(self._elements)
 
 

@@ -294,9 +294,12 @@ class MonitoredSession(CallableRuns):
         self._session.call(lambda live: live.hooked.begin_iteration())
         try:
             yield
+        except good_ends():  # of the data: the loop ends well, and is saved as it is
+            self._end_iteration()
+            raise
         finally:
             self._iteration.is_open = False
-        self._session.call(lambda live: live.hooked.end_iteration())
+        self._end_iteration()
 
     def request_stop(self, reason: str = "request_stop was called") -> None:
         """Make ``should_stop()`` true. Any thread or signal handler may call it.
@@ -456,6 +459,10 @@ class MonitoredSession(CallableRuns):
             self._take_run(None)
         if (live := self._session.session) is not None:
             live.hooked.check_stop("iteration")
+
+    def _end_iteration(self) -> None:
+        self._iteration.is_open = False
+        self._session.call(lambda live: live.hooked.end_iteration())
 
     def _stopped(self) -> OutOfRangeError:
         return OutOfRangeError(

@@ -143,6 +143,9 @@ class BoundRun(PreparedRun):
             if self._is_operation:
                 return None
             return self._read(self._fetched(new, rest) if values is None else values)
+        except BaseException:
+            self.off_steps = 0  # what it has drawn is gone, and may have led to the end of an epoch
+            raise
         finally:
             held.release()
 
