@@ -33,6 +33,7 @@ TOPICS = {
     "leaves": "leaves",
     "hooks": "hooks",
     "epoch-means": "epoch_means",
+    "gallery": "gallery",
     "writers": "writers",
     "summary-writer": "summary_writers",
     "readers": "readers",
