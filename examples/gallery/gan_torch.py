@@ -27,9 +27,8 @@ NOISE = 16
 
 def load() -> tuple[DataLoader[Any], Tensor]:
     """The loader of images [N, 64] in -1..1, and the noise for the pictures."""
-    images = torch.tensor(load_digits().data, dtype=torch.float32) / 8 - 1
-    loader = DataLoader(images, BATCH, shuffle=True, drop_last=True)  # type: ignore[arg-type]
-    return loader, torch.randn(16, NOISE)
+    images: Any = torch.tensor(load_digits().data, dtype=torch.float32) / 8 - 1
+    return DataLoader(images, BATCH, shuffle=True, drop_last=True), torch.randn(16, NOISE)
 
 
 def create(args: argparse.Namespace) -> dict[str, Any]:

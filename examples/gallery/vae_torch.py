@@ -39,8 +39,8 @@ class Autoencoder(nn.Module):
 
 def load(batch_size: int) -> tuple[DataLoader[Any], DataLoader[Any]]:
     """The loaders for training and test, of images [N, 64] in 0..1."""
-    images = torch.tensor(load_digits().data, dtype=torch.float32) / 16
-    train, test = random_split(images, [1437, 360])  # type: ignore[arg-type]
+    images: Any = torch.tensor(load_digits().data, dtype=torch.float32) / 16
+    train, test = random_split(images, [1437, 360])
     return DataLoader(train, batch_size, shuffle=True), DataLoader(test, 90)
 
 
