@@ -58,7 +58,8 @@ def tables(effort: Effort) -> Iterator[Table]:
     jax.config.update("jax_compilation_cache_dir", tempfile.mkdtemp())  # each run compiles it all
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
-    for program in sorted(PROGRAMS.glob("*.py")):
+    programs = sorted(PROGRAMS.glob("*.py"))
+    for program in (it for it in programs if '"--epochs"' in it.read_text()):
         contenders = [
             Contender(BY_HAND, partial(millisecs, program, ["--plain"]), role="limit"),
             Contender("runhooks", partial(millisecs, program, []), BY_HAND),
