@@ -38,7 +38,8 @@ def all_runs(launcher, folders, name, kill, *arguments, ranks=1):
         kill: A function of the program, and which call of it is the one where it is killed. Behind
             these, others: where it is killed once it has been started again.
         arguments: For the program.
-        ranks: On how many it runs. Of several, the last is killed.
+        ranks: On how many it runs. Of several, the last is killed there, and then the others, as
+            ``torchrun`` does.
     """
     program, folder = PROGRAMS / f"{name}.py", folders.mktemp(name)
 
@@ -52,11 +53,14 @@ def all_runs(launcher, folders, name, kill, *arguments, ranks=1):
                 command = [RANK, f"{rank}", f"{ranks}", place, *command]
             yield launcher.start(place / f"{rank}.log", *command), place / f"{rank}.log"
 
-    def printed_by(*processes, is_killed=False):
-        for process, log in processes:
-            status = launcher.wait(process)
-            assert (status != 0) is is_killed, log.read_text()
-        assert status == (-signal.SIGKILL if is_killed else 0)
+    def printed_by(*processes, status=0):
+        *others, (last, log) = processes
+        assert launcher.wait(last) == status, log.read_text()
+        for process, log in others:
+            if status:
+                launcher.kill(process)
+            else:
+                assert launcher.wait(process) == 0, log.read_text()
         lines = processes[0][1].read_text().splitlines()
         return [line for line in lines if PRINTED.match(line)]
 
@@ -66,7 +70,7 @@ def all_runs(launcher, folders, name, kill, *arguments, ranks=1):
     by_hand = [*start(plain, program, "--plain")]
     again = []
     for strike in zip(kill[::2], kill[1::2], strict=True):
-        again += printed_by(*start(resumed, program, kill=strike), is_killed=True)
+        again += printed_by(*start(resumed, program, kill=strike), status=-signal.SIGKILL)
     again += printed_by(*start(resumed, program))
     printed_by(*by_hand)
     return Runs(plain, hooked, resumed, printed, again)
