@@ -1,0 +1,39 @@
+"""word_lm_torch.py: a hidden state carried from batch to batch, a rate that is annealed."""
+
+import pytest
+import torch
+
+import runhooks as rh
+from tests.gallery.programs import all_runs, as_bytes, check_resumed, check_shorter
+
+NAME = "word_lm_torch"
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    kill = "train_step", 67  # of 87 steps, 29 an epoch: between two saves, with a rate of before
+    few = "--epochs=3", "--save-steps=10", "--lr=60"
+    return all_runs(NAME, tmp_path_factory.mktemp(NAME), kill, *few)
+
+
+def test_its_bits_are_those_of_the_plain_loop(runs):
+    plain = torch.load(runs.plain / "last.pt")
+    assert as_bytes(plain["model"]) == as_bytes(rh.load(runs.hooked, "model"))
+    best = torch.load(runs.plain / "best.pt")
+    assert as_bytes(best) == as_bytes(rh.load(runs.hooked, "model", best="loss"))
+
+
+def test_killed_in_mid_epoch_it_resumes_exactly(runs):
+    assert list(check_resumed(runs)) == [29, 58, 87]
+    hidden = rh.load(runs.resumed, "hidden")
+    assert as_bytes({"hidden": hidden}) == as_bytes({"hidden": rh.load(runs.hooked, "hidden")})
+
+
+def test_the_rate_is_annealed_where_the_validation_gets_no_better(runs):
+    reports = [it for it in runs.printed if it.startswith("epoch")]
+    rates = [float(it.rpartition(" ")[2]) for it in reports]
+    assert rates == [60.0, 60.0, 15.0]
+
+
+def test_it_is_shorter():
+    check_shorter(NAME)
