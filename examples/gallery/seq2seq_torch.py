@@ -83,7 +83,7 @@ def load(batch_size: int) -> tuple[DataLoader[Any], list[tuple[Tensor, Tensor]]]
     train, test = numbers[:2_000], set(numbers[2_000:]) - set(numbers[:2_000])
     buckets = Buckets([len(str(it)) for it in train], batch_size)
     by_length = [[it for it in sorted(test) if len(str(it)) == length] for length in (6, 5, 4, 3)]
-    loader: Any = DataLoader(train, batch_sampler=buckets, collate_fn=batch_of)  # type: ignore
+    loader: Any = DataLoader(train, batch_sampler=buckets, collate_fn=batch_of)  # type: ignore[arg-type]
     return loader, [batch_of(it) for it in by_length]
 
 

@@ -75,10 +75,10 @@ class Windows:
         return zip(self.text[:-1].split(self.length), following.split(self.length), strict=True)
 
 
-def load(columns: int) -> tuple[Tensor, Tensor, Tensor]:
+def load(columns: int) -> list[Tensor]:
     """Three texts [rows, N], for training, validation and test, read in N columns."""
     source = random.Random(0)
-    return tuple(written(source, count, columns) for count in (20_000, 4_000, 4_000))
+    return [written(source, count, columns) for count in (20_000, 4_000, 4_000)]
 
 
 def written(source: random.Random, count: int, columns: int) -> Tensor:
@@ -118,7 +118,7 @@ def train_step(
 
 def test_step(model: nn.Module, text: Tensor) -> Any:
     """Read a whole text, window by window."""
-    hidden, total = zeros(text.shape[1]), 0.0
+    hidden, total = zeros(text.shape[1]), torch.zeros(())
     for words, following in Windows(text, 35):
         scores, hidden = model(words, hidden)
         total += loss_of(scores, following) * len(words)

@@ -21,14 +21,14 @@ def test_its_bits_are_those_of_the_plain_loop(runs):
 
 
 def test_killed_in_mid_epoch_it_resumes_exactly(runs):
-    assert list(check_resumed(runs)) == [35, 70, 105]
+    assert list(check_resumed(runs)) == [34, 68, 102]
 
 
 def test_its_samples_are_those_of_the_plain_loop(runs):
     samples = rh.events.read(runs.resumed)["test"].texts["samples"]
-    assert list(samples.steps) == [35, 70, 105]
-    for epoch, text in enumerate(samples.values, 1):
-        assert text == (runs.plain / f"samples_{epoch}.txt").read_text()
+    assert sorted(set(samples.steps)) == [34, 68, 102]
+    for epoch, point in enumerate(samples, 1):
+        assert point.value == (runs.plain / f"samples_{epoch}.txt").read_text()
 
 
 def test_it_is_shorter():
