@@ -11,8 +11,8 @@ NAME = "word_lm_torch"
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    kill = "train_step", 67  # of 87 steps, 29 an epoch: between two saves, with a rate of before
-    few = "--epochs=3", "--save-steps=10", "--lr=60"
+    kill = "train_step", 67  # of 87 steps, 29 an epoch: in the third, with the lower rate
+    few = "--epochs=3", "--save-steps=10", "--lr=120"
     return all_runs(NAME, tmp_path_factory.mktemp(NAME), kill, *few)
 
 
@@ -32,7 +32,7 @@ def test_killed_in_mid_epoch_it_resumes_exactly(runs):
 def test_the_rate_is_annealed_where_the_validation_gets_no_better(runs):
     reports = [it for it in runs.printed if it.startswith("epoch")]
     rates = [float(it.rpartition(" ")[2]) for it in reports]
-    assert rates == [60.0, 60.0, 15.0]
+    assert rates == [120.0, 120.0, 30.0]
 
 
 def test_it_is_shorter():
