@@ -32,6 +32,7 @@ TOPICS = {
     "ranks-scale": "ranks_scale",
     "leaves": "leaves",
     "hooks": "hooks",
+    "gallery": "gallery",
     "writers": "writers",
     "summary-writer": "summary_writers",
     "readers": "readers",

@@ -1,16 +1,20 @@
 """The programs of the gallery, run as a user runs them, and what they leave."""
 
-import subprocess
-import sys
+import io
+import itertools
+import re
+import signal
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from PIL import Image
 
 import runhooks as rh
 from tests.gallery.lines import PROGRAMS, counts
 
 KILLED = Path(__file__).with_name("killed.py")
+PRINTED = re.compile(r"epoch \d+: ")  # the rest is logged
 
 
 class Runs(NamedTuple):
@@ -23,33 +27,34 @@ class Runs(NamedTuple):
     printed_again: list[str]  # by the one that was killed, and after that by the resumed one
 
 
-def start(name, directory, *arguments, kill=()):
-    command = [str(PROGRAMS / f"{name}.py"), "--dir", str(directory), *arguments]
-    if kill:
-        command = [str(KILLED), *map(str, kill), *command]
-    return subprocess.Popen([sys.executable, *command], stdout=subprocess.PIPE, text=True)
-
-
-def output_of(process, code=0):
-    printed, _ = process.communicate()
-    assert process.returncode == code
-    return printed.splitlines()
-
-
-def all_runs(name, folder, kill, *arguments):
-    """Run the program ``name`` in ``folder`` three times.
+def all_runs(launcher, folders, name, kill, *arguments):
+    """Run a program three times: by hand, hooked, and hooked, killed and resumed.
 
     Args:
+        launcher: Starts processes that find its framework loaded.
+        folders: Makes temporary folders.
+        name: The name of the program.
         kill: A function of the program, and which call of it is the one where it is killed.
         arguments: For the program.
     """
+    program, folder = PROGRAMS / f"{name}.py", folders.mktemp(name)
+
+    def start(directory, *words):
+        log = folder / f"{next(numbers)}.log"
+        return launcher.start(log, *words, "--dir", directory, *arguments), log
+
+    def printed_by(process, log, status=0):
+        assert launcher.wait(process) == status, log.read_text()
+        return [line for line in log.read_text().splitlines() if PRINTED.match(line)]
+
+    numbers = itertools.count()
     plain, hooked, resumed = (folder / it for it in ("plain", "hooked", "resumed"))
-    undisturbed = start(name, hooked, *arguments)
-    killed = start(name, resumed, *arguments, kill=kill)
-    printed, first = output_of(undisturbed), output_of(killed, -9)
-    by_hand, rest = start(name, plain, "--plain", *arguments), start(name, resumed, *arguments)
-    output_of(by_hand)
-    return Runs(plain, hooked, resumed, printed, [*first, *output_of(rest)])
+    printed = printed_by(*start(hooked, program))  # what JAX compiles, others find
+    killed, by_hand = start(resumed, KILLED, *kill, program), start(plain, program, "--plain")
+    first = printed_by(*killed, -signal.SIGKILL)
+    rest = printed_by(*start(resumed, program))
+    printed_by(*by_hand)
+    return Runs(plain, hooked, resumed, printed, [*first, *rest])
 
 
 def as_bytes(tree):
@@ -65,10 +70,24 @@ def flat(tree, path=""):
             yield f"{path}{name}", it
 
 
-def check_resumed(runs):
+def pictures(points):
+    """Return the pictures of one tag, by the step."""
+    return {step: pixels_of(io.BytesIO(images[0].encoded)) for step, _, images in points}
+
+
+def pixels_of(file):
+    return np.asarray(Image.open(file))
+
+
+def check_same_end(runs):
     """What was killed has ended with the bits of the undisturbed run, and has printed its lines."""
     assert as_bytes(rh.load(runs.resumed)) == as_bytes(rh.load(runs.hooked))
     assert list(dict.fromkeys(runs.printed_again)) == runs.printed
+
+
+def check_resumed(runs):
+    """As ``check_same_end``, with the same evaluations; return these."""
+    check_same_end(runs)
     tested = rh.read_eval_metrics(runs.hooked / "test")
     assert rh.read_eval_metrics(runs.resumed / "test") == tested
     return tested

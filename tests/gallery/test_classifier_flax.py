@@ -4,15 +4,15 @@ import pytest
 from flax import serialization
 
 import runhooks as rh
-from tests.gallery.programs import all_runs, as_bytes, check_resumed, check_shorter
+from tests.gallery.programs import as_bytes, check_resumed, check_shorter
 
 NAME = "classifier_flax"
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory):
+def runs(jax_runs):
     kill = "Batches.__iter__", 37  # of 66 steps, 22 an epoch: between two saves
-    return all_runs(NAME, tmp_path_factory.mktemp(NAME), kill, "--epochs=3", "--save-steps=10")
+    return jax_runs(NAME, kill, "--epochs=3", "--save-steps=10")
 
 
 def test_its_bits_are_those_of_the_plain_loop(runs):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 from typing import NamedTuple
 
 import pytest
@@ -201,6 +202,58 @@ def test_two_steps_with_an_optimizer_each():
             sess.run("learning_rate")
     placeholders = [op.name for op in graph.get_operations() if op.type == "Placeholder"]
     assert placeholders == ["real", "noise"]
+
+
+def two_steps(data):
+    """A graph of a step that draws from ``data``, and does not count, and of one that does."""
+    made = itertools.count(1.0)
+    graph = rh.torch.Graph(model=nn.Linear(1, 1))
+    with graph.as_default():
+        numbers = {"data": data, "epochs": 3}
+        rh.torch.step(lambda x: {"drawn": x}, ["drawn"], "draw", counts=False, **numbers)
+        rh.torch.step(lambda: {"made": torch.tensor(next(made))}, ["made"], "make")
+    return graph
+
+
+class WithoutLength:
+    def __iter__(self):
+        return (torch.tensor(float(number)) for number in range(4))
+
+
+@pytest.mark.parametrize("data", [list(WithoutLength()), WithoutLength()], ids=["list", "stream"])
+@pytest.mark.parametrize("runs", [["draw", "make"], ["draw", ["draw", "make"]], [["draw", "make"]]])
+def test_means_of_several_steps_over_an_epoch_that_one_of_them_draws(runs, data):
+    reported = []
+    with two_steps(data).as_default():
+        means = [rh.epoch_mean("drawn"), rh.epoch_mean("made")]
+        hooks = [
+            rh.CallHook(lambda *it: reported.append([*map(float, it)]), means, every_n_epochs=1),
+            rh.CallHook(lambda: reported.append("epoch"), every_n_epochs=1),
+        ]
+        with rh.MonitoredTrainingSession(hooks=hooks) as sess:
+            while not sess.should_stop():
+                with sess.iteration():
+                    for fetches in runs:
+                        sess.run(fetches)
+    per_epoch = 2 if runs == ["draw", ["draw", "make"]] else 4
+    expected = [(per_epoch + 1) / 2 + per_epoch * epoch for epoch in range(3)]
+    assert reported == [it for made in expected for it in ([1.5, made], "epoch")]
+
+
+def test_hook_that_asks_for_outputs_of_steps_that_no_run_makes_together_is_told(caplog):
+    with two_steps(WithoutLength()).as_default():
+        hooks = [rh.CallHook(print, ["drawn", "made"], every_n_epochs=1)]
+        with rh.MonitoredTrainingSession(hooks=hooks) as sess:
+            while not sess.should_stop():
+                sess.run("draw")
+                sess.run("make")
+    assert "as in session.run(['draw', 'make'])" in caplog.text
+
+
+def test_step_with_both_arguments_and_data():
+    with rh.torch.Graph(model=nn.Linear(1, 1)).as_default():
+        with pytest.raises(ValueError, match="args must be left out"):
+            rh.torch.step(lambda x: None, args=[1], data=[1])
 
 
 def test_reads_and_evaluations_in_the_run_of_a_step_come_before_it(training):

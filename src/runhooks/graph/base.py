@@ -42,6 +42,8 @@ class GraphKeys:
     #: What the first run of an epoch does first: operations, functions without arguments, and
     #: variables, which get their initial values.
     EPOCH_RESETS = "epoch_resets"
+    #: Pairs of a mean over the epoch with the step of the run, and that without it.
+    EPOCH_MEANS = "epoch_means"
 
 
 class Log(Protocol):

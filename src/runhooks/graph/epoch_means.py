@@ -14,7 +14,7 @@ from runhooks.graph import names
 from runhooks.graph.base import GraphKeys
 from runhooks.graph.build import call
 from runhooks.graph.graph import Graph, own_graph
-from runhooks.graph.nodes import Operation, Tensor, Variable
+from runhooks.graph.nodes import Effect, Operation, Tensor, Variable
 from runhooks.trigger import no_epochs
 
 
@@ -24,9 +24,10 @@ def epoch_mean(
     """Return a tensor: the mean of ``tensor`` over the epoch so far, with the step of the run.
 
     Each run that makes the step behind ``tensor`` adds its value, where it is computed: nothing is
-    fetched, and no hook is called. Asked for in the last run of an epoch, it is the mean of the
-    epoch, also after a resume in the middle. Sums are float64, or on JAX float32 with a
-    compensation: the mean of a million values is right to 1e-7.
+    fetched, and no hook is called. In a run of another step, a hook gets the mean so far. Asked for
+    in the last run of an epoch, it is the mean of the epoch, also after a resume in the middle.
+    Sums are float64, or on JAX float32 with a compensation: the mean of a million values is right
+    to 1e-7.
 
         hooks = [rh.LoggingTensorHook([rh.epoch_mean("loss")], trigger=rh.Trigger(every_epochs=1))]
 
@@ -56,6 +57,9 @@ def epoch_mean(
     graph.add_to_collection(GraphKeys.STEP_UPDATES, epoch.op)
     graph.add_to_collection(GraphKeys.EPOCH_RESETS, fresh.op)
     mean: Tensor = call(engine.mean_of_sums, total, name=name)
+    if graph.objects is not None:  # what a hook gets in a run of another step
+        before = call(engine.mean_of_sums, sums, name=f"{name}/before")
+        graph.add_to_collection(GraphKeys.EPOCH_MEANS, (mean, before))
     return mean
 
 
@@ -163,9 +167,6 @@ def _examples(graph: Graph, value: Tensor) -> Tensor | int:
 
 
 def _batch(graph: Graph, value: Tensor) -> list[Tensor]:
-    data = graph.get_collection(GraphKeys.EPOCH_INPUT)
-    if data:
-        return list(data[0].outputs)
     seen: set[Operation] = set()
     waiting = [value.op]
     while waiting:
@@ -173,6 +174,10 @@ def _batch(graph: Graph, value: Tensor) -> list[Tensor]:
         if op not in seen:
             seen.add(op)
             waiting += [tensor.op for tensor in op.inputs]
+    data = graph.get_collection(GraphKeys.EPOCH_INPUT)
+    is_of_a_step = any(op.effect is Effect.STEP for op in seen)  # one of several may need no data
+    if data and (data[0] in seen or not is_of_a_step):
+        return list(data[0].outputs)
     found = sorted((op for op in seen if op.type == "Placeholder"), key=lambda op: op.number)
     return [op.outputs[0] for op in found]
 

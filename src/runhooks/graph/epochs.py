@@ -134,7 +134,9 @@ class Epochs:
         if target == math.inf:
             return math.inf
         if progress.length is None:
-            return 1 if self._looks_ahead else math.inf
+            if not self._looks_ahead:
+                return math.inf
+            return 0 if self._done_after(0) >= target else 1
         done, drawn, length = progress.done, progress.drawn, progress.length
         if drawn >= length:
             done, drawn = done + 1, 0

@@ -261,7 +261,7 @@ class HookedSession:
         step = (self._raw.global_step or 0) + (self.stride if part is StepPart.WHOLE else 0)
         due: Hooks = ()
         with self._lock:
-            left = self._draws_left() if turns.draws else math.inf
+            left = self._draws_left()  # 0: a step that draws, and does not count, has ended it
             if is_named or self.due.is_reached(step, self.runs + 1, part, turns.draws, left):
                 due = self._due(hooks, step, part, turns.draws)
         try:
@@ -360,8 +360,9 @@ class HookedSession:
         now = clock.monotonic() if is_timed else -math.inf
         run = self.runs + 1
         epochs: float | Fraction = -math.inf
-        if self._epochs is not None and (draws or self._epochs.input is None):
-            epochs = self._epochs.done_at(step)
+        if self._epochs is not None:
+            is_ahead = draws or self._epochs.input is None
+            epochs = self._epochs.done_at(step if is_ahead else self._raw.global_step or 0)
         due = [it for it in hooks if it.always or it.is_due(step, run, now, part, epochs)]
         if self._iteration.is_open:
             due = [hook for hook in due if not hook.waits]

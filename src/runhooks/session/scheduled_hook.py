@@ -305,7 +305,7 @@ class NextDue:
             return True
         return part is not StepPart.PART and (
             step >= self.step
-            or (draws > 0 and left <= draws)
+            or left <= draws
             or (self.time is not None and clock.monotonic() >= self.time)
         )
 

@@ -16,7 +16,7 @@ from runhooks.contract import (
 from runhooks.engines import foreign
 from runhooks.errors import add_note
 from runhooks.graph import nest
-from runhooks.graph.base import BaseGraph, StepPart
+from runhooks.graph.base import BaseGraph, GraphKeys, StepPart
 from runhooks.graph.engine import BoundedCache
 from runhooks.graph.nest import FetchList, KnownFetches, structure_key
 from runhooks.graph.nodes import Tensor
@@ -299,10 +299,27 @@ class RequestMerger:
             self._warned = True
             _log.warning(
                 "the request of the hook %s waits for a run that makes all of the steps %s, whose "
-                "outputs it asks for",
-                *(hook.name, sorted(op.name for op in needs.steps)),
+                "outputs it asks for: fetch these together, as in session.run(%s)",
+                *(hook.name, *2 * [sorted(op.name for op in needs.steps)]),
             )
         return bool(missing) or bool(needs.step_captures and not made)
+
+    def fitted(self, caller: SessionRunArgs, request: SessionRunArgs) -> SessionRunArgs:
+        """Return ``request`` with the means so far of the steps that the caller does not make."""
+        before = dict(self._graph.get_collection(GraphKeys.EPOCH_MEANS))
+        if not before or request.fetches is None:
+            return request
+        try:
+            made = self._graph.effects_of(caller.fetches, tuple(caller.feed_dict or ())).steps
+
+            def fit(leaf: Any) -> Any:
+                mean = self._graph.as_graph_element(leaf)
+                lacks = mean in before and self._graph.effects_of(mean).steps - made
+                return before[mean] if lacks else leaf
+
+            return request._replace(fetches=nest.map_leaves(fit, request.fetches))
+        except (TypeError, ValueError):  # the run will say what is wrong
+            return request
 
     def merged(self, caller: SessionRunArgs, requests: Requests) -> tuple[Any, Any]:
         """Return the feed_dict and the options of one run for the caller and the hooks.
@@ -383,10 +400,11 @@ def _divided(
             continue
         if hook.is_lone:
             merger.check_lone(hook, request)
-        if merger.lacks_step(caller, hook, request):
+        fitted = merger.fitted(caller, request)
+        if merger.lacks_step(caller, hook, fitted):
             waiting.add(hook)
         else:
-            requests[hook] = request
+            requests[hook] = fitted
     return requests, waiting
 
 

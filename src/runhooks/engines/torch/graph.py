@@ -218,6 +218,8 @@ def step(
     *,
     args: Iterable[Any] | None = None,
     counts: bool = True,
+    data: Iterable[Any] | Callable[[int], Iterable[Any]] | None = None,
+    epochs: int | None = 1,
 ) -> Operation:
     """Add a step to the default graph, a ``Graph`` of ``rh.torch``; return its operation.
 
@@ -228,17 +230,19 @@ def step(
         outputs: As for ``rh.torch.graph``; an output is named ``"<name>/<output>"`` if an earlier
             step has one of its name.
         name: The name of the operation.
-        args: The arguments of ``fn``, as for ``rh.call``. None: as for ``rh.torch.graph`` without
-            ``data``; steps share placeholders, and the key of a run.
+        args: The arguments of ``fn``, as for ``rh.call``. None: as for ``rh.torch.graph``; steps
+            share placeholders, and the key of a run.
         counts: Whether a run of this step increases the global step. Use False for micro-steps that
             accumulate gradients: the global step then counts updates, and checkpoints hold the
             gradients.
+        data: As for ``rh.torch.graph``: each run of this step draws an element.
+        epochs: As for ``rh.torch.graph``.
 
     Raises:
         TypeError: Outside a ``Graph`` of ``rh.torch``, or if a parameter of ``fn`` cannot be a
             placeholder.
-        ValueError: For a name that is not allowed, taken, or the name of an object; in the first
-            run, if ``fn`` does not return all ``outputs``.
+        ValueError: For a name that is not allowed, taken, or the name of an object; for both
+            ``args`` and ``data``; in the first run, if ``fn`` does not return all ``outputs``.
         RuntimeError: If the graph is finalized.
     """
     within = get_default_graph()
@@ -247,7 +251,9 @@ def step(
             f"step needs a graph of rh.torch.Graph(model=model, ...) as the default graph, "
             f"got {within!r}"
         )
-    return _add_step(within, fn, outputs, name, args=args, counts=counts)
+    if args is not None and data is not None:
+        raise ValueError("args must be left out where data are given: these are what fn is given")
+    return _add_step(within, fn, outputs, name, args=args, data=data, epochs=epochs, counts=counts)
 
 
 def _add_step(
