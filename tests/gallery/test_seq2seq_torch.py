@@ -4,15 +4,15 @@ import pytest
 import torch
 
 import runhooks as rh
-from tests.gallery.programs import all_runs, as_bytes, check_resumed, check_shorter
+from tests.gallery.programs import as_bytes, check_resumed, check_shorter
 
 NAME = "seq2seq_torch"
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory):
+def runs(torch_runs):
     kill = "train_step", 47  # between two saves, in the second epoch
-    return all_runs(NAME, tmp_path_factory.mktemp(NAME), kill, "--epochs=3", "--save-steps=10")
+    return torch_runs(NAME, kill, "--epochs=3", "--save-steps=10")
 
 
 def test_its_bits_are_those_of_the_plain_loop(runs):

@@ -4,16 +4,16 @@ import pytest
 import torch
 
 import runhooks as rh
-from tests.gallery.programs import all_runs, as_bytes, check_resumed, check_shorter
+from tests.gallery.programs import as_bytes, check_resumed, check_shorter
 
 NAME = "word_lm_torch"
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory):
+def runs(torch_runs):
     kill = "train_step", 67  # of 87 steps, 29 an epoch: in the third, with the lower rate
     few = "--epochs=3", "--save-steps=10", "--lr=120"
-    return all_runs(NAME, tmp_path_factory.mktemp(NAME), kill, *few)
+    return torch_runs(NAME, kill, *few)
 
 
 def test_its_bits_are_those_of_the_plain_loop(runs):
