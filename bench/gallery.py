@@ -55,9 +55,13 @@ def millisecs(program: Path, words: list[str], epochs: int) -> float:
 
 def tables(effort: Effort) -> Iterator[Table]:
     torch.set_num_threads(1)
-    jax.config.update("jax_compilation_cache_dir", tempfile.mkdtemp())  # each run compiles it all
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
-    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    compiled = {  # each run compiles it all, or finds it
+        "jax_compilation_cache_dir": tempfile.mkdtemp(),
+        "jax_persistent_cache_min_compile_time_secs": 0,
+        "jax_persistent_cache_min_entry_size_bytes": -1,
+    }
+    for name, value in compiled.items():
+        jax.config.update(name, value)  # type: ignore[no-untyped-call]
     programs = sorted(PROGRAMS.glob("*.py"))
     for program in (it for it in programs if '"--epochs"' in it.read_text()):
         contenders = [

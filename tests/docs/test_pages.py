@@ -105,7 +105,7 @@ def test_cadences(page):
 
 def test_epochs(page):
     names, printed = page("epochs.md")
-    assert [line.split()[0] for line in printed] == ["1", "2", "3", "4"] * 2
+    assert [line.split()[0] for line in printed] == ["1", "2", "3", "4"] * 3
     assert names["session"].global_step == 24
 
 

@@ -1,4 +1,4 @@
-"""``epoch_mean`` and ``epoch_metrics``: what the steps of an epoch add up to, in the step."""
+"""``epoch_mean``, ``epoch_metrics``, ``reset_each_epoch``: what the steps of an epoch add up to."""
 
 import logging
 import math
@@ -475,17 +475,49 @@ def test_before_the_first_step_it_is_not_a_number():
             assert math.isnan(session.run(mean))
 
 
+# --- a state that starts anew
+
+
+def totals(engine, last=10**9, folder=None):
+    """The totals after the steps of three epochs, each of which begins with the first total."""
+    kept = []
+    graph = rh.graph(train_step, total=np.float32(0.1), data=BATCHES, epochs=3, engine=engine)
+    with graph.as_default():
+        rh.reset_each_epoch("total")
+        hooks = [rh.StopAtStepHook(last_step=last)]
+        with rh.MonitoredTrainingSession(
+            checkpoint_dir=folder, hooks=hooks, log_step_count_steps=None
+        ) as session:
+            while not session.should_stop():
+                session.run("train_op")
+                kept.append(np.asarray(session.run("total", hooks=False)).item())
+    return kept
+
+
+@pytest.mark.every_engine
+@pytest.mark.parametrize("last", [1, 2, 3, 4, 8])
+def test_a_state_starts_anew_in_each_epoch(engine, last, tmp_path):
+    total, expected = np.float32(0.1), []
+    for batch in BATCHES:
+        total = total + batch.sum()
+        expected.append(total.item())
+    parts = totals(engine, last, tmp_path)
+    assert len(parts) == last  # in mid-epoch, after one, or before any has begun
+    assert parts + totals(engine, folder=tmp_path) == pytest.approx(expected * 3, rel=1e-6)
+
+
 # --- mistakes
 
 
-def test_what_has_no_epochs_or_no_name_is_refused():
+@pytest.mark.parametrize("name", ["epoch_mean", "epoch_metrics", "reset_each_epoch"])
+def test_what_has_no_epochs_or_no_name_is_refused(name):
     with rh.graph(train_step, total=0.0).as_default():
-        for make in (lambda: rh.epoch_mean("loss"), lambda: rh.epoch_metrics("total")):
-            with pytest.raises(ValueError, match=r"epoch_m\w+ goes by epochs.*steps_per_epoch"):
-                make()
+        with pytest.raises(ValueError, match=f"{name} goes by epochs.*steps_per_epoch"):
+            getattr(rh, name)("total")
     with rh.graph(train_step, total=0.0, data=BATCHES).as_default():
-        with pytest.raises(ValueError, match="state must be a state of the step, got 'loss'"):
-            rh.epoch_metrics("loss")
+        if name != "epoch_mean":
+            with pytest.raises(ValueError, match="state must be a state of the step, got 'loss'"):
+                getattr(rh, name)("loss")
 
 
 @pytest.mark.every_engine

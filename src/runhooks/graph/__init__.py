@@ -13,7 +13,7 @@ runhooks.graph as g``. ``from runhooks.graph import Graph`` imports from this pa
 
 from runhooks.graph.base import GraphKeys, get_default_graph
 from runhooks.graph.build import call, group, inputs, placeholder
-from runhooks.graph.epoch_means import epoch_mean, epoch_metrics
+from runhooks.graph.epoch_means import epoch_mean, epoch_metrics, reset_each_epoch
 from runhooks.graph.graph import Graph, name_scope, random_key
 from runhooks.graph.nodes import Operation, Placement, Tensor, Variable
 
@@ -33,4 +33,5 @@ __all__ = [
     "name_scope",
     "placeholder",
     "random_key",
+    "reset_each_epoch",
 ]

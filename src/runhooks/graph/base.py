@@ -41,7 +41,8 @@ class GraphKeys:
     EVALUATION_INPUTS = "evaluation_inputs"
     #: Operations that belong to every run that makes a step and all that they need.
     STEP_UPDATES = "step_updates"
-    #: What the first run of an epoch does first: operations, and functions without arguments.
+    #: What the first run of an epoch does first: operations, functions without arguments, and
+    #: variables, which get their initial values.
     EPOCH_RESETS = "epoch_resets"
 
 

@@ -1,8 +1,8 @@
-"""``epoch_mean`` and ``epoch_metrics``: what the steps of an epoch add up to.
+"""``epoch_mean`` and ``epoch_metrics``: what the steps of an epoch add up to; and what starts anew.
 
-Both are computed by the runs that make steps, and asked for by nobody. The sums are a variable,
-which checkpoints hold; the first run of an epoch starts them anew, so that hooks that act at the
-end of an epoch, savers and ``end`` still find the whole.
+The first two are computed by the runs that make steps, and asked for by nobody. The sums are a
+variable, which checkpoints hold; the first run of an epoch starts them anew, so that hooks that act
+at the end of an epoch, savers and ``end`` still find the whole.
 """
 
 from __future__ import annotations
@@ -97,15 +97,49 @@ def epoch_metrics(state: str, name: str | None = None) -> Tensor:
         value: Tensor = call(_same, computed.outputs[0], name=name)
         graph.add_to_collection(GraphKeys.EPOCH_RESETS, found.reset)
     else:
-        variable = graph.as_graph_element(state)
-        is_updated = any(op.assigns is variable for op in graph.get_operations())
-        if not isinstance(variable, Variable) or not is_updated:
-            raise ValueError(f"state must be a state of the step, got {state!r}")
+        variable = _state(graph, state)
         value = call(partial(_computed, state), _so_far(graph, variable), name=name)
         fresh = call(partial(_reset, state), variable, name=f"{name}/reset")
         graph.add_to_collection(GraphKeys.EPOCH_RESETS, variable.assign(fresh).op)
     graph.add_to_collection(GraphKeys.STEP_UPDATES, epoch.op)
     return value
+
+
+def reset_each_epoch(state: str) -> None:
+    """Give a state of the step its initial value again in the first run of each epoch.
+
+    For what the step carries from run to run within an epoch: the hidden state of a recurrent
+    network, a count, a confusion matrix. It is reset before the step, so hooks that act at the end
+    of an epoch, savers and ``end`` still find the value of the whole epoch.
+
+        hidden = torch.zeros(1, 20, 64)
+        graph = rh.torch.graph(train_step, ["loss"], data=windows, model=model, hidden=hidden)
+        with graph.as_default():
+            rh.reset_each_epoch("hidden")
+
+    Args:
+        state: The name of the state. A function that makes its first value may be called again, and
+            has to return the same one.
+
+    Raises:
+        ValueError: If nothing says when an epoch ends, or ``state`` is not a state that the step
+            takes and returns anew.
+        RuntimeError: If the graph is finalized.
+    """
+    graph = own_graph()
+    epoch = _epoch_of(graph, "reset_each_epoch")
+    variable = _state(graph, state)
+    graph.add_to_collection(GraphKeys.EPOCH_RESETS, variable)
+    graph.add_to_collection(GraphKeys.STEP_UPDATES, epoch.op)
+
+
+def _state(graph: Graph, state: str) -> Variable:
+    """Return the variable of a state of the step."""
+    variable = graph.as_graph_element(state)
+    is_updated = any(op.assigns is variable for op in graph.get_operations())
+    if not isinstance(variable, Variable) or not is_updated:
+        raise ValueError(f"state must be a state of the step, got {state!r}")
+    return variable
 
 
 def _so_far(graph: Graph, variable: Variable) -> Tensor:

@@ -298,6 +298,8 @@ class Session(RawSession):
         for reset in resets:
             if isinstance(reset, Operation):
                 self.run(reset)
+            elif isinstance(reset, Variable):
+                self._values.restart(reset)
             else:
                 reset()
 

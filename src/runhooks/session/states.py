@@ -106,19 +106,30 @@ class VariableValues:
         self.check_open()
         if variable in self.counters or variable in self.places:
             return
+        value = self._initial(variable)
+        if variable.on_host:
+            self.counters[variable] = value
+            return
+        parts, self.structures[variable] = self._engine.flat(value)
+        self.places[variable] = slice(len(self.parts), len(self.parts) + len(parts))
+        self.parts += parts
+
+    def restart(self, variable: Variable) -> None:
+        """Give ``variable`` its initial value again.
+
+        Raises:
+            RuntimeError: If the session is closed.
+        """
+        self.update({variable: self._initial(variable)})
+
+    def _initial(self, variable: Variable) -> Any:
         initial = variable.initial_value
         if isinstance(initial, InitialFrom):
             self.initialize(initial.variable)
             initial = initial.fn(self.value(initial.variable))
         # A function is called; a pytree that can be called, as some models can, is a value.
         value = initial() if callable(initial) and self._engine.is_leaf(initial) else initial
-        if variable.on_host:
-            self.counters[variable] = value
-            return
-        parts, structure = self._engine.flat(self._engine.initial(variable.op.name, value))
-        self.structures[variable] = structure
-        self.places[variable] = slice(len(self.parts), len(self.parts) + len(parts))
-        self.parts += parts
+        return value if variable.on_host else self._engine.initial(variable.op.name, value)
 
     def check_open(self) -> None:
         """Raise RuntimeError if the session is closed."""
