@@ -95,7 +95,10 @@ print("tensorflow" in sys.modules)
 
 
 def test_graph_of_an_own_engine_is_no_graph_of_tensorflows():
-    with rh.Graph().as_default(), pytest.raises(ValueError, match="master must .* directory is checkpoint_dir="):
+    with (
+        rh.Graph().as_default(),
+        pytest.raises(ValueError, match="master must .* directory is checkpoint_dir="),
+    ):
         train.MonitoredTrainingSession(master="grpc://localhost:1")
 
 

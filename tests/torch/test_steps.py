@@ -381,4 +381,5 @@ def test_evaluation_mode_of_what_no_optimizer_updates_is_not_told(training, capl
         assert modes_told(caplog) == []
         training.model.eval()
         sess.run("train_op", training.batch)
-    assert modes_told(caplog)[0].startswith("'model'")
+    (message,) = modes_told(caplog)
+    assert message.startswith("'model'")

@@ -145,7 +145,7 @@ class TorchObjects:
         self._is_preserving = False
         #: Whether it was logged in this session that compiled code runs eagerly in some runs.
         self.has_logged_eager = False
-        self._to_check: dict[str, nn.Module] | None = None  # for evaluation mode; found at a step
+        self._to_check = self.modules()  # for evaluation mode
 
     def __repr__(self) -> str:
         return ", ".join(self._objects) or "no objects"
@@ -254,24 +254,23 @@ class TorchObjects:
 
         A loop by hand calls ``train()`` in every epoch, and such a line is easily lost.
         """
-        if self._to_check is None:
-            groups = [group for it in self.optimizers().values() for group in it.param_groups]
-            updated = {id(it) for group in groups for it in group["params"]}
-            self._to_check = {
-                name: module
-                for name, module in self.modules().items()
-                if any(id(it) in updated for it in module.parameters())
-            }
         for name, module in self._to_check.items():
             if not module.training:
                 del self._to_check[name]
-                _log.warning(
-                    "%r is in evaluation mode after a step, and so was trained without dropout and "
-                    "batch statistics unless the step itself sets the mode: call train() on it "
-                    "before the training, and at the end of what calls eval() between steps",
-                    name,
-                )
-                return
+                if self._is_updated(module):
+                    _log.warning(
+                        "%r is in evaluation mode after a step, and so was trained without dropout "
+                        "and batch statistics unless the step itself sets the mode: call train() "
+                        "on it before the training, and at the end of what calls eval() between "
+                        "steps",
+                        name,
+                    )
+                return  # the next step looks at the others
+
+    def _is_updated(self, module: nn.Module) -> bool:
+        groups = [group for it in self.optimizers().values() for group in it.param_groups]
+        updated = {id(it) for group in groups for it in group["params"]}
+        return any(id(it) in updated for it in module.parameters())
 
     def optimizers(self) -> dict[str, torch.optim.Optimizer]:
         """Return those that are optimizers, by name."""
