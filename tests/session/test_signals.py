@@ -99,15 +99,25 @@ def test_an_input_that_fails_after_another_has_moved_is_an_error(graph, tmp_path
     assert saved_step(tmp_path) == 0
 
 
-def test_a_handler_that_raises_because_a_child_has_ended_does_not_break_the_step(graph, tmp_path):
+@pytest.mark.parametrize("ends", ["after the signal", "while it is handled"])
+def test_a_handler_that_raises_because_a_child_has_ended_does_not_break_the_step(
+    graph, ends, monkeypatch, tmp_path
+):
     def raise_error(number, frame):
         raise RuntimeError("a worker is gone")
 
     def work(step):
         if int(step) == 2:
+            if ends == "while it is handled":
+                monkeypatch.setattr(signal, "getsignal", get_later)
             send(signal.SIGTERM)
             send(signal.SIGCHLD)
         return step
+
+    def get_later(number):  # the first call lasts until the child has ended
+        monkeypatch.undo()
+        send(signal.SIGCHLD)
+        return signal.getsignal(number)
 
     before = signal.signal(signal.SIGCHLD, raise_error)
     try:

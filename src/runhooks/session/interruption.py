@@ -81,10 +81,14 @@ class Interruption:
                     signal.signal(number, _present(number, self._handle))
 
     def _take_over_child(self, number: int) -> None:
-        handler = signal.getsignal(number)
-        if callable(handler) and number not in self._previous:
-            self._previous[number] = handler
-            signal.signal(number, self._handle_child)
+        is_taken = number in self._previous
+        while not is_taken:
+            with suppress(Exception):  # it may be called, and raise, before it is taken over
+                handler = signal.getsignal(number)
+                if callable(handler):
+                    self._previous[number] = handler
+                    signal.signal(number, self._handle_child)
+                is_taken = True
 
     def _handle_child(self, number: int, frame: FrameType | None) -> None:
         with suppress(Exception):
@@ -96,12 +100,12 @@ class Interruption:
         if self._has_exited or on_interrupt is None:
             _hand_on(number, frame, _present(number, self._handle))
             return
+        self._take_over_child(signal.SIGCHLD)
         if number == signal.SIGINT:
             if self._interrupted:
                 interrupt()  # nor is a store waited for where the session is closed
                 raise KeyboardInterrupt
             self._interrupted = True
-        self._take_over_child(signal.SIGCHLD)
         on_interrupt(number)
         previous = _present(number, self._previous[number])
         if callable(previous) and previous is not signal.default_int_handler:
