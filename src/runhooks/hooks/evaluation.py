@@ -154,7 +154,7 @@ class EvaluationHook(EvaluatingHook):
     def __init__(
         self,
         test_step: Callable[..., Any] | Mapping[str, Tensor | str],
-        data: Iterable[Any] | Callable[[int], Iterable[Any]] | None = None,
+        data: Iterable[Any] | Callable[..., Iterable[Any]] | None = None,
         every_n_epochs: float | None = None,
         every_n_steps: int | None = None,
         *,
