@@ -100,6 +100,7 @@ PROBES = {
         ("graph.generators", "elements.dataset"),
         ("graph.generators", "elements.sampler"),
         ("graph.generators", "holder.__dict__"),
+        ("graph.generators", "value.__dict__"),
         ("graph.source", "part.<name>"),
         ("graph.source", "elements.persistent_workers"),
         ("graph.source", "it.set_epoch"),

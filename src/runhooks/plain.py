@@ -15,7 +15,7 @@ def graph(
     outputs: Iterable[Names] = (),
     name: str = "train_op",
     *,
-    data: Iterable[Any] | Callable[[int], Iterable[Any]] | None = None,
+    data: Iterable[Any] | Callable[..., Iterable[Any]] | None = None,
     epochs: int | None = 1,
     steps_per_epoch: int | None = None,
     engine: str | Engine = "python",

@@ -378,6 +378,44 @@ def test_looking_at_the_data_takes_nothing_of_it(make, tmp_path):
         assert run(graph(make()), 99, "mean", directory=tmp_path) == [3, 4]
 
 
+def test_loader_of_torch_gives_arrays():
+    import torch
+    from torch.utils.data import DataLoader, TensorDataset
+
+    def step(w, x, y):
+        return w + y @ x, {"x": x, "y": y}
+
+    torch.manual_seed(0)
+    data = TensorDataset(torch.rand(6, 2), torch.arange(6))
+    x, y = next(iter(DataLoader(data, 4)))
+    graph = rh.jax.graph(step, w=jnp.zeros(2), data=DataLoader(data, 4))
+    found, last = run(graph, 99, {"x": "x", "y": "y"})
+    np.testing.assert_array_equal(found["x"], x.numpy())
+    np.testing.assert_array_equal(found["y"], y.numpy())
+    assert last["x"].shape == (2, 2)
+
+
+def test_tensors_inside_an_element_become_arrays_in_a_step_and_in_an_evaluation():
+    import torch
+
+    class Pairs:
+        def __iter__(self):
+            half = torch.tensor([1, 2], dtype=torch.bfloat16)
+            yield {"x": {"half": half, "whole": np.ones(2)}, "y": 3}
+
+    seen = []
+    graph = rh.jax.graph(
+        lambda w, batch: (w + batch["x"]["half"], {}), w=jnp.zeros(2), data=Pairs()
+    )
+    with graph.as_default():
+        test = rh.EvaluationHook(
+            lambda w, x, y: {"sum": (w * x["half"]).sum() + y}, Pairs(), every_n_steps=1
+        )
+        rh.train.train("train_op", hooks=[test, rh.CallHook(seen.append, "batch", every_n_steps=1)])
+    assert test.metrics_by_step() == {1: {"sum": 8.0}}
+    assert seen[0]["x"]["half"].dtype == jnp.bfloat16
+
+
 def test_function_that_makes_a_state_draws_its_random_numbers_once():
     hidden = np.random.default_rng(0)
 

@@ -110,6 +110,15 @@ def test_text_that_is_fed_names_the_tensor(odd, names):
         assert session.run("w").tolist() == [1, 1]
 
 
+def test_tensor_of_torch_that_is_fed_is_shown_by_its_form():
+    import torch
+
+    graph = rh.jax.graph(lambda w, x: (w + 1, {"loss": x}), w=jnp.ones(2))
+    message = r"^'x:0' is given a torch.Tensor of shape \(9, 3\), .* such as numpy.asarray"
+    with rh.Session(graph) as session, pytest.raises(TypeError, match=message):
+        session.run("train_op", {"x": torch.ones(9, 3)})
+
+
 def test_generator_of_numpy_as_a_state_names_the_keys():
     with pytest.raises(TypeError, match=r"noise is a Generator, which JAX.*noise=lambda: rh\.rand"):
         rh.jax.graph(lambda w, noise: w, w=0.0, noise=np.random.default_rng(0))

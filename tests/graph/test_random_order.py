@@ -1,5 +1,6 @@
 """Inputs in a random order: a run is given what the program's own loop is, stopped or not."""
 
+import functools
 import random
 import subprocess
 import sys
@@ -77,6 +78,53 @@ def shuffled_by_a_random_of_its_own():
 def drawn_one_by_one():
     np.random.seed(1)
     return Drawn()
+
+
+def shuffles(rng):
+    order = list(range(SIZE))
+    rng.shuffle(order)
+    yield from (order[begin : begin + BATCH] for begin in range(0, SIZE, BATCH))
+
+
+def function_of_a_generator_around_it():
+    rng = np.random.default_rng(1)
+    return lambda: shuffles(rng)
+
+
+def function_with_a_generator_bound():
+    return functools.partial(shuffles, random.Random(1))
+
+
+def function_with_a_generator_named():
+    return functools.partial(lambda *, rng: shuffles(rng), rng=np.random.RandomState(1))
+
+
+def function_of_the_module():
+    global of_the_module
+    of_the_module = np.random.default_rng(1)
+    return lambda: from_the_module()
+
+
+def from_the_module():
+    return shuffles(of_the_module)
+
+
+def method_of_what_has_a_generator():
+    return shuffled_by_its_own_generator().__iter__
+
+
+def function_of_what_has_a_generator():
+    shuffled = shuffled_by_its_own_generator()
+    return lambda: iter(shuffled)
+
+
+def function_of_two_generators_of_one_name():
+    def inner():
+        rng = np.random.default_rng(1)
+        return lambda: shuffles(rng)
+
+    first, rng = inner(), np.random.default_rng(2)
+    return lambda: ([*a, *b] for a, b in zip(first(), shuffles(rng), strict=True))
 
 
 def as_array(examples):
@@ -208,6 +256,11 @@ SOURCES = [
     *(loader, loader_with_a_generator, loader_with_a_sampler, loader_with_a_batch_sampler),
     *(stateful_loader_with_a_generator, stateful_noise),
 ]
+FUNCTIONS = [
+    *(function_of_a_generator_around_it, function_with_a_generator_bound),
+    *(function_with_a_generator_named, function_of_the_module, method_of_what_has_a_generator),
+    *(function_of_what_has_a_generator, function_of_two_generators_of_one_name),
+]
 OF_THEIR_OWN_EPOCHS = [grain_loader, grain_dataset, grain_iterator]
 
 
@@ -229,6 +282,11 @@ def check(make_source, stop, tmp_path, epochs=EPOCHS, last=STEPS - 1):
 @pytest.mark.parametrize("make_source", [*SOURCES, shuffled_twice])
 def test_resumed_run_is_given_what_an_undisturbed_one_is(make_source, stop, tmp_path):
     check(make_source, stop, tmp_path)
+
+
+@pytest.mark.parametrize("make_source", FUNCTIONS)
+def test_resumed_run_of_a_function_finds_the_generators_that_it_uses(make_source, tmp_path):
+    check(make_source, 6, tmp_path)
 
 
 @pytest.mark.parametrize("make_source", OF_THEIR_OWN_EPOCHS)
@@ -322,7 +380,7 @@ def drawn_next():
 @pytest.mark.parametrize(
     "make_source",
     [
-        *SOURCES,
+        *(*SOURCES, function_of_a_generator_around_it),
         *(shuffled_by_a_generator_it_does_not_show, generator_of_elements),
         *(function_of_the_step, counted_by_itself),
     ],
@@ -334,7 +392,8 @@ def test_every_epoch_is_that_of_the_programs_own_loop(make_source, make_graph, t
     epochs = 1 if is_once else 3
     step, weights = step_of_its_own(own), np.random.normal(size=2)
     for _ in range(epochs):
-        for batch in source(0) if callable(source) else source:
+        made = source if not callable(source) else source(0) if is_once else source()
+        for batch in made:
             weights = step(weights, batch)
     after = drawn_next()
 

@@ -286,7 +286,10 @@ def test_session_outside_of_the_graph_is_told_to_enter_it():
         (lambda: rh.graph(count, state=np.ma.masked_array([1, 2])), "cannot hold a masked"),
         (lambda: rh.graph(count, state=rh.random_key), "name what count"),
         (lambda: rh.graph(count, state=0, data=5), "data must be an iterable or a function"),
-        (lambda: rh.graph(count, state=0, data=lambda: [X]), "data must be a function of the step"),
+        (
+            lambda: rh.graph(count, state=0, data=lambda *, x: [x]),
+            "data must be an iterable, a function",
+        ),
         (lambda: rh.graph(count, state=0, x=0, data=[X]), "data must be left out"),
         (lambda: rh.graph(lambda w, *x: w, w=0, data=[X]), "needs a name, .* \\*batch and"),
         (lambda: rh.graph(count, state=0, data=iter([X]), epochs=2), "epochs must be left out"),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,7 @@ from runhooks import arguments
 from runhooks.graph import names, nest
 from runhooks.graph.base import BaseGraph, GraphKeys, get_default_graph
 from runhooks.graph.nodes import UPDATE, Operation, Placement, Tensor, Variable
-from runhooks.graph.source import Source
+from runhooks.graph.source import FunctionIterable, Source
 
 
 def create_global_step(graph: BaseGraph | None = None) -> Variable:
@@ -144,7 +144,7 @@ def update(variable: Variable, fn: Callable[..., Any], *args: Any, name: str) ->
 
 
 def inputs(
-    source: Iterable[Any] | Callable[[int], Iterable[Any]],
+    source: Iterable[Any] | Callable[..., Iterable[Any]],
     num_outputs: int = 1,
     name: str | None = None,
     *,
@@ -170,9 +170,10 @@ def inputs(
     where it was when it was first opened.
 
     Args:
-        source: An iterable, which each session iterates again; or a function that returns one,
-            called with the global step (0 if there is none) at which the session first needs it.
-            Runs that make no step should not draw from such a function, and cause a warning.
+        source: An iterable, which each session iterates again; a function without arguments that
+            returns one, called in each epoch; or a function of the step that returns one, called
+            with the global step (0 if there is none) at which the session first needs it. Runs that
+            make no step should not draw from a function of the step, and cause a warning.
         num_outputs: How many values each element has.
         name: The name of its operation, under which checkpoints store its position.
         epochs: How many times to go through an iterable; None: forever.
@@ -188,7 +189,7 @@ def inputs(
             iterator or a function, which cannot be iterated twice.
     """
     arguments.whole(num_outputs=num_outputs)
-    check_source("source", source, epochs)
+    source = checked_source("source", source, epochs)
     set_steps_per_epoch(get_default_graph(), steps_per_epoch)
     op = add_inputs(Source(source, epochs), num_outputs, name or "inputs")
     return _outputs(op)
@@ -230,26 +231,39 @@ def set_steps_per_epoch(graph: BaseGraph, steps: int | None) -> None:
         graph.add_to_collection(GraphKeys.STEPS_PER_EPOCH, steps)
 
 
-def check_source(argument: str, source: Any, epochs: int | None) -> None:
-    """Raise TypeError or ValueError if ``source`` is not one for ``Source``, or ``epochs`` not."""
-    if not callable(source) and not isinstance(source, Iterable):
-        raise TypeError(f"{argument} must be an iterable or a function of the step, got {source!r}")
-    if callable(source) and not isinstance(source, Iterable) and not _takes_a_step(source):
-        raise TypeError(
-            f"{argument} must be a function of the step, such as lambda step: loader, got "
-            f"{source!r}, which takes no argument; what can be iterated is given as it is"
-        )
+def checked_source(
+    argument: str, source: Any, epochs: int | None
+) -> Iterable[Any] | Callable[[int], Iterable[Any]]:
+    """Return ``source`` as one for ``Source``: a function without arguments is an iterable.
+
+    Raises:
+        TypeError, ValueError: If it is no source, or ``epochs`` does not go with it.
+    """
     arguments.whole(epochs=epochs)
-    if epochs != 1 and (callable(source) or hasattr(source, "__next__")):
+    if not callable(source) and not isinstance(source, Iterable):
+        raise TypeError(
+            f"{argument} must be an iterable or a function that returns one, got {source!r}"
+        )
+    by_step = callable(source) and (isinstance(source, Iterable) or _takes(source, 0))
+    if not by_step and callable(source):
+        if not _takes(source):
+            raise TypeError(
+                f"{argument} must be an iterable, a function of the step or one without arguments, "
+                f"got {source!r}"
+            )
+        return FunctionIterable(source)
+    if epochs != 1 and (by_step or hasattr(source, "__next__")):
         raise ValueError(
             f"epochs must be left out for an iterator or a function of the step, got {epochs!r}: "
-            "only an iterable, such as a list or a loader, can be gone through again"
+            "only what can be gone through again has epochs, such as a list, a loader, or a "
+            "function without arguments that returns one"
         )
+    return cast("Iterable[Any] | Callable[[int], Iterable[Any]]", source)
 
 
-def _takes_a_step(fn: Callable[..., Any]) -> bool:
+def _takes(fn: Callable[..., Any], *args: int) -> bool:
     try:
-        inspect.signature(fn).bind(0)
+        inspect.signature(fn).bind(*args)
     except TypeError:
         return False
     except ValueError:  # some functions in C have no signature

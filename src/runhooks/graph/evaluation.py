@@ -51,7 +51,7 @@ class EvaluatedStep:
         self,
         graph: Graph,
         fn: Callable[..., Any],
-        data: Iterable[Any] | Callable[[int], Iterable[Any]],
+        data: Iterable[Any] | Callable[..., Iterable[Any]],
         outputs: Sequence[str],
     ) -> None:
         given = given_parameters(fn, ())

@@ -6,12 +6,13 @@ a resumed session gives the generators the states that they had then.
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from types import ModuleType
+from types import FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 import numpy as np
@@ -166,6 +167,52 @@ def holders(elements: Any) -> Iterator[tuple[str, Any]]:
     yield "batch_sampler.", batch_sampler
     yield "batch_sampler.sampler.", getattr(batch_sampler, "sampler", None)
     yield "dataset.", getattr(elements, "dataset", None)
+
+
+def generators_used(fn: Callable[..., Any]) -> dict[str, Any]:
+    """Return the random generators among the variables that ``fn`` uses, and their attributes.
+
+    Its variables are the arguments of a ``partial``, the attributes of a method's object, and what
+    ``fn`` closes over or finds in its module. So are those of the functions of its module that it
+    calls.
+    """
+    found: dict[str, Any] = {}
+    waiting, seen = [fn], {id(fn)}
+    outer = _function(fn)
+    while waiting:
+        for path, value in _variables(waiting.pop()):
+            if id(value) in seen or isinstance(value, ModuleType | type):
+                continue
+            seen.add(id(value))
+            inner = _function(value)
+            if inner is not None and outer is not None and inner.__globals__ is outer.__globals__:
+                waiting.append(value)
+            own = getattr(value, "__dict__", {}).items()
+            for name, it in ((path, value), *((f"{path}.{name}", it) for name, it in own)):
+                if _access(it) is not None and not any(it is other for other in found.values()):
+                    found[name if name not in found else f"{name} {len(found)}"] = it
+    return found
+
+
+def _function(fn: Any) -> FunctionType | None:
+    while isinstance(fn, partial):
+        fn = fn.func
+    if isinstance(fn, MethodType):
+        fn = fn.__func__
+    return fn if isinstance(fn, FunctionType) else None
+
+
+def _variables(fn: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(fn, partial):
+        yield from ((f"argument {index}", it) for index, it in enumerate(fn.args))
+        yield from fn.keywords.items()
+        yield from _variables(fn.func)
+        return
+    if isinstance(fn, MethodType):
+        yield "self", fn.__self__
+    if (inner := _function(fn)) is not None:
+        used = inspect.getclosurevars(inner)
+        yield from {**used.globals, **used.nonlocals, **(inner.__kwdefaults__ or {})}.items()
 
 
 def _own(elements: Any) -> Iterator[tuple[str, GeneratorAccess]]:

@@ -22,6 +22,7 @@ from runhooks.graph.generators import (
     GeneratorState,
     InputGenerators,
     generators_of,
+    generators_used,
     holders,
     is_container,
 )
@@ -330,6 +331,20 @@ def _epoch_holders(elements: Any) -> list[Any]:
     outer, *inner = [it for _, it in holders(elements)]
     found = [it for it in inner if callable(getattr(it, "set_epoch", None))]
     return [outer] if callable(getattr(outer, "set_epoch", None)) else found
+
+
+class FunctionIterable:
+    """What ``fn``, a function without arguments, returns; it is called in each iteration.
+
+    The random generators that ``fn`` uses are attributes, as those of a loader are.
+    """
+
+    def __init__(self, fn: Callable[[], Iterable[Any]]) -> None:
+        vars(self).update(generators_used(fn))
+        self._fn = fn
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._fn())
 
 
 class Source:

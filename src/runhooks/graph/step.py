@@ -7,11 +7,16 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, cast
 
+import numpy as np
+
 from runhooks.arrays import trees
+from runhooks.arrays.numpy import ARRAYS as NUMPY
+from runhooks.arrays.registry import NO_LIBRARY, library_of
+from runhooks.arrays.values import NUMBERS
 from runhooks.graph import names, nest
 from runhooks.graph.build import (
     add_inputs,
-    check_source,
+    checked_source,
     get_or_create_global_step,
     group,
     inputs,
@@ -30,6 +35,8 @@ from runhooks.near_names import suggestion, with_article
 STEPS = ("global_step", "step")
 #: Parameters that get a random key.
 KEYS = ("key", "rng")
+
+_PLAIN = NUMBERS | {np.ndarray}
 
 
 def name_of(fn: Callable[..., object]) -> str:
@@ -110,25 +117,27 @@ def drawn(
 ) -> dict[str, Tensor]:
     """Return a tensor for each of ``parameters``, drawn from ``data``, as ``rh.inputs`` takes it.
 
-    Their forms are noted, if ``graph`` knows forms and the first element can be looked at.
+    For a graph that compiles, tensors of other frameworks become arrays of NumPy. Their forms are
+    noted, if ``graph`` knows forms and the first element can be looked at.
 
     Raises:
         TypeError: If ``data`` cannot be iterated, or has text for a graph that compiles.
         ValueError: If there are no ``parameters``, or the first element does not fit them.
     """
-    check_source("data", data, epochs)
+    elements = checked_source("data", data, epochs)
     if not parameters:
         raise ValueError(
             "data must be left out: no parameter of the step is left for it. What takes it needs a "
             "name, as in step(params, batch), and no default: *batch and **batch get nothing"
         )
-    source = Source(data, epochs, Arrangement(parameters))
+    compiling = graph.engine if graph.engine.finds_forms else None
+    source = Source(elements, epochs, Arrangement(parameters, compiling))
     op = add_inputs(source, len(parameters), "data", is_of_training=is_of_training)
     if graph.engine.finds_forms:
         with suppress(LookupError):
             first = source.peek()
-            elements = first if len(parameters) > 1 else (first,)
-            for tensor, name, element in zip(op.outputs, parameters, elements, strict=True):
+            parts = first if len(parameters) > 1 else (first,)
+            for tensor, name, element in zip(op.outputs, parameters, parts, strict=True):
                 _check(name, element)
                 graph.note_form(tensor, graph.engine.form(lambda element=element: element))
     return dict(zip(parameters, op.outputs, strict=True))
@@ -149,13 +158,33 @@ class Arrangement:
     Names decide: a dict, a named tuple or a dataclass fills the parameters by name if its fields
     have their names, and may have others besides. Otherwise a tuple or a list fills them in order.
     One parameter gets the whole element, or that of its name from one that has nothing else.
+
+    Args:
+        parameters: Their names.
+        compiling: An engine that takes only arrays of its own and NumPy's: tensors of a loader of
+            another framework are read as arrays of NumPy. None: all are left as they are.
     """
 
-    def __init__(self, parameters: Sequence[str]) -> None:
+    def __init__(self, parameters: Sequence[str], compiling: Engine | None = None) -> None:
         self._parameters = parameters
         self._names = frozenset(parameters)
+        self._taken = None if compiling is None else (NUMPY, NO_LIBRARY, compiling.arrays)
 
     def __call__(self, element: Any) -> Any:
+        arranged = self._arranged(element)
+        if self._taken is None or (
+            type(arranged) is tuple and _PLAIN.issuperset(map(type, arranged))
+        ):
+            return arranged
+        if all(library_of(leaf) in self._taken for leaf in nest.leaves(arranged)):
+            return arranged
+        return nest.map_leaves(self._read, arranged)
+
+    def _read(self, leaf: Any) -> Any:
+        library = library_of(leaf)
+        return leaf if library in (self._taken or ()) else library.to_numpy(leaf)
+
+    def _arranged(self, element: Any) -> Any:
         kind, count = type(element), len(self._parameters)
         fields = trees.fields(element)
         if fields and (

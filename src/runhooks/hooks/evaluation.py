@@ -13,7 +13,7 @@ from runhooks.contract import RawSession, SessionRunArgs, SessionRunHook
 from runhooks.engines.foreign import graph_of
 from runhooks.graph import GraphKeys, Tensor, get_default_graph
 from runhooks.graph.base import BaseGraph
-from runhooks.graph.build import check_source
+from runhooks.graph.build import checked_source
 from runhooks.graph.evaluation import EvaluatedStep
 from runhooks.graph.graph import own_graph
 from runhooks.hooks.base import SummaryWriter, step_of
@@ -154,7 +154,7 @@ class EvaluationHook(EvaluatingHook):
     def __init__(
         self,
         test_step: Callable[..., Any] | Mapping[str, Tensor | str],
-        data: Iterable[Any] | Callable[[int], Iterable[Any]] | None = None,
+        data: Iterable[Any] | Callable[..., Iterable[Any]] | None = None,
         every_n_epochs: float | None = None,
         every_n_steps: int | None = None,
         *,
@@ -342,7 +342,7 @@ def _check_what(test_step: Any, data: Any, outputs: Any) -> None:
             'tensor whose value is a dict, give its numbers: {"accuracy": tensor["accuracy"]}'
         )
     arguments.given(data=data)
-    check_source("data", data, 1)
+    checked_source("data", data, 1)
     if isinstance(data, Iterator):
         raise TypeError(
             f"data must be iterable again, for the next evaluation, got the iterator {data!r}: "

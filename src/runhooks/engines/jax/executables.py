@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import operator
+import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -13,7 +14,10 @@ import jax
 import jax.numpy as jnp
 
 from runhooks import clock
+from runhooks.arrays.jax import ARRAYS as JAX
 from runhooks.arrays.jax import is_weak
+from runhooks.arrays.numpy import ARRAYS as NUMPY
+from runhooks.arrays.registry import NO_LIBRARY, library_of
 from runhooks.engines.jax.held import Layout, hold, lay_out, release
 from runhooks.errors import add_note
 from runhooks.graph import nest
@@ -74,10 +78,30 @@ def check_given(error: Exception, tensors: Sequence[Tensor], given: Sequence[Any
                 jax.eval_shape(lambda it: it, leaf)
             except TypeError:
                 raise TypeError(
-                    f"{tensor.name!r} is given {leaf!r}, which JAX cannot compile: give it arrays "
-                    "and numbers alone, and bind a function or a configuration before the graph is "
-                    f"made, with functools.partial(step, {tensor.op.name}=...)"
+                    f"{tensor.name!r} is given {_shown(leaf)}, which JAX cannot compile: give it "
+                    f"arrays and numbers alone{_cure(leaf, tensor.op.name)}"
                 ) from None
+
+
+def _shown(leaf: Any) -> str:
+    if not _is_foreign(leaf):
+        return reprlib.repr(leaf)
+    kind = type(leaf)
+    return f"a {kind.__module__}.{kind.__name__} of shape {tuple(leaf.shape)}"
+
+
+def _cure(leaf: Any, parameter: str) -> str:
+    if _is_foreign(leaf):
+        return ", such as numpy.asarray of this one"
+    return (
+        ", and bind a function or a configuration before the graph is made, with "
+        f"functools.partial(step, {parameter}=...)"
+    )
+
+
+def _is_foreign(leaf: Any) -> bool:
+    """Return whether ``leaf`` is an array of another framework."""
+    return library_of(leaf) not in (NO_LIBRARY, NUMPY, JAX)
 
 
 def forms_of(given: Sequence[Any]) -> list[str]:
