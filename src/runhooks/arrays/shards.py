@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -124,24 +122,74 @@ def overlap(
 def make_up(shape: Sequence[int], blocks: Iterable[tuple[Sequence[int], Sequence[int]]]) -> bool:
     """Return whether ``blocks`` cover an array of ``shape``, each item once.
 
-    The time that this takes grows with the number of blocks, and not faster.
-
     Args:
         shape: The shape of the array.
         blocks: The start and the shape of each block.
     """
-    # Each axis is stretched at random. Blocks that make up the array have its volume all the same.
-    # If they overlap and leave a gap, their volumes differ from it but for a chance of 1 in 2**57.
-    drawn = partial(random.Random().getrandbits, 64)  # not the global generator, which trains
-    axes = [defaultdict[int, int](drawn) for _ in shape]
+    listed = list(blocks)
+    starts, sizes = (
+        np.array([it[which] for it in listed], np.int64).reshape(len(listed), len(shape))
+        for which in (0, 1)
+    )
+    whole = np.array([[*shape]], np.int64).reshape(1, len(shape))
+    return bool(make_up_each(whole, np.array([len(listed)]), starts, sizes)[0])
 
-    def stretched(start: Sequence[int], size: Sequence[int]) -> int:
-        found = 1
-        for axis, at, length in zip(axes, start, size, strict=True):
-            found *= axis[at + length] - axis[at]
-        return found
 
-    return sum(stretched(*it) for it in blocks) == stretched([0] * len(shape), shape)
+_PRIME = np.uint64((1 << 31) - 1)  # the product of two numbers below it has 62 bits
+_DRAWS = 2
+
+
+def make_up_each(shapes: Array, counts: Array, starts: Array, sizes: Array) -> Array:
+    """Return whether the blocks of each of several arrays cover it, each item once.
+
+    The time that this takes grows with the number of blocks, and not faster.
+
+    Args:
+        shapes: A row with the shape of each array, all of as many dimensions, int64.
+        counts: The number of blocks of each.
+        starts: A row with the start of each block; those of an array are together.
+        sizes: A row with the shape of each.
+    """
+    rooms = np.repeat(shapes, counts, axis=0)
+    inside = ((starts >= 0) & (sizes >= 0) & (starts <= rooms - sizes)).all(axis=1)
+    ends = np.cumsum(counts)
+    outside = _sums((~inside).astype(np.uint64), ends)
+    sound: Array = outside == 0
+    # Each axis is stretched at random, modulo a prime. Blocks that make up the array have its
+    # volume all the same. If they overlap and leave a gap, their volumes differ from it but for a
+    # chance of 1 in 2**60 for each dimension.
+    for _ in range(_DRAWS):
+        of_blocks: Array = np.ones(len(starts), np.uint64)
+        of_arrays: Array = np.ones(len(shapes), np.uint64)
+        for axis in range(shapes.shape[1]):
+            key = np.uint64(random.SystemRandom().getrandbits(64))  # not the one that trains
+            firsts, lengths, whole = starts[:, axis], sizes[:, axis], shapes[:, axis]
+            of_blocks = of_blocks * _stretched(key, firsts, firsts + lengths) % _PRIME
+            of_arrays = of_arrays * _stretched(key, np.zeros_like(whole), whole) % _PRIME
+        sound = sound & (_sums(of_blocks, ends) % _PRIME == of_arrays)
+    return sound
+
+
+def _sums(values: Array, ends: Array) -> Array:
+    """The sums of the values up to each of ``ends``, from the one before it on."""
+    until = np.concatenate([np.zeros(1, np.uint64), np.cumsum(values, dtype=np.uint64)])
+    return np.diff(until[np.concatenate([np.zeros(1, np.int64), ends])])
+
+
+def _stretched(key: np.uint64, first: Array, last: Array) -> Array:
+    return (_drawn(key, last) + _PRIME - _drawn(key, first)) % _PRIME
+
+
+def _drawn(key: np.uint64, at: Array) -> Array:
+    """A number below the prime for each of ``at``, which whoever does not know the key can't tell.
+
+    It is what Steele's SplitMix64 makes of them.
+    """
+    bits = at.astype(np.int64, copy=False).view(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + key
+    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    found: Array = (bits ^ (bits >> np.uint64(31))) % _PRIME
+    return found
 
 
 def key_of(name: str, start: Sequence[int]) -> str:
