@@ -5,13 +5,19 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from itertools import combinations
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
+
+from runhooks.stores.interruption import reading_threads
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 _SAMPLE_ITEMS = 16
+
+_Wanted = TypeVar("_Wanted")
+_Loaded = TypeVar("_Loaded")
 
 
 class Shard(NamedTuple):
@@ -71,6 +77,20 @@ class ArrayInMemory(NamedTuple):
         return self.values[block(start, shape)]
 
 
+def loaded_from(
+    arrays: Mapping[str, Any], load: Callable[[_Wanted], _Loaded], wanted: Iterable[_Wanted]
+) -> list[_Loaded]:
+    """Return what ``load`` makes of each of ``wanted``, of which ``arrays`` are read.
+
+    If they are ``ArraySource`` objects, ``load`` is called in threads: several wait for the disk or
+    the store at a time.
+    """
+    if all(isinstance(it, np.ndarray) for it in arrays.values()):
+        return list(map(load, wanted))
+    with reading_threads() as threads:
+        return list(threads.map(load, wanted))
+
+
 class Share(NamedTuple):
     """The part of the arrays that all processes of a group hold which is this one's to write.
 
@@ -127,14 +147,27 @@ def make_up(shape: Sequence[int], blocks: Iterable[tuple[Sequence[int], Sequence
         blocks: The start and the shape of each block.
     """
     listed = list(blocks)
+    if len(listed) <= _FEW:
+        pairs = ((*a, *b) for a, b in combinations(listed, 2))
+        whole = sum(volume(size) for _, size in listed) == volume(shape)
+        return whole and all(overlap(*it) is None for it in pairs) and _inside(listed, shape)
     starts, sizes = (
         np.array([it[which] for it in listed], np.int64).reshape(len(listed), len(shape))
         for which in (0, 1)
     )
-    whole = np.array([[*shape]], np.int64).reshape(1, len(shape))
-    return bool(make_up_each(whole, np.array([len(listed)]), starts, sizes)[0])
+    shapes = np.array([[*shape]], np.int64).reshape(1, len(shape))
+    return bool(make_up_each(shapes, np.array([len(listed)]), starts, sizes)[0])
 
 
+def _inside(blocks: Iterable[tuple[Sequence[int], Sequence[int]]], shape: Sequence[int]) -> bool:
+    return all(
+        at >= 0 and size >= 0 and at + size <= most
+        for start, of_block in blocks
+        for at, size, most in zip(start, of_block, shape, strict=True)
+    )
+
+
+_FEW = 8  # blocks that are compared with each other
 _PRIME = np.uint64((1 << 31) - 1)  # the product of two numbers below it has 62 bits
 _DRAWS = 2
 
@@ -151,21 +184,22 @@ def make_up_each(shapes: Array, counts: Array, starts: Array, sizes: Array) -> A
         sizes: A row with the shape of each.
     """
     rooms = np.repeat(shapes, counts, axis=0)
-    inside = ((starts >= 0) & (sizes >= 0) & (starts <= rooms - sizes)).all(axis=1)
+    outside = ((starts < 0) | (sizes < 0) | (starts > rooms - sizes)).any(axis=1)
     ends = np.cumsum(counts)
-    outside = _sums((~inside).astype(np.uint64), ends)
-    sound: Array = outside == 0
+    sound: Array = _sums(np.array(outside, np.uint64), ends) == 0
     # Each axis is stretched at random, modulo a prime. Blocks that make up the array have its
     # volume all the same. If they overlap and leave a gap, their volumes differ from it but for a
-    # chance of 1 in 2**60 for each dimension.
+    # chance of 1 in 2**62, times the square of the number of dimensions.
     for _ in range(_DRAWS):
         of_blocks: Array = np.ones(len(starts), np.uint64)
         of_arrays: Array = np.ones(len(shapes), np.uint64)
         for axis in range(shapes.shape[1]):
             key = np.uint64(random.SystemRandom().getrandbits(64))  # not the one that trains
             firsts, lengths, whole = starts[:, axis], sizes[:, axis], shapes[:, axis]
-            of_blocks = of_blocks * _stretched(key, firsts, firsts + lengths) % _PRIME
-            of_arrays = of_arrays * _stretched(key, np.zeros_like(whole), whole) % _PRIME
+            of_blocks *= _stretched(key, firsts, firsts + lengths)
+            of_blocks %= _PRIME
+            of_arrays *= _stretched(key, np.zeros_like(whole), whole)
+            of_arrays %= _PRIME
         sound = sound & (_sums(of_blocks, ends) % _PRIME == of_arrays)
     return sound
 

@@ -14,8 +14,6 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from runhooks import clock
 from runhooks.arrays.shards import key_of
 from runhooks.checkpoint import states, tensors
@@ -154,8 +152,9 @@ class StoredCheckpoint:
             return {n: StoredArray.at(lambda: self._head, n, it) for n, it in self.specs.items()}
         with naming(self._path, COMMIT):
             table = BlockTable(self._head, self.manifest.arrays, self.manifest.ranks)
+        near = near if self.manifest.ranks > 1 else [0]
         found = {
-            name: StoredArray(spec, partial(self._blocks, table, near, name, spec))
+            name: StoredArray(spec, partial(self._blocks, table, near, name))
             for name, spec in self.specs.items()
         }
         if rank is not None:
@@ -193,19 +192,15 @@ class StoredCheckpoint:
         return sorted(found)
 
     def _blocks(
-        self, table: BlockTable, near: Sequence[int], name: str, spec: ArraySpec, *part: Start
+        self, table: BlockTable, near: Sequence[int], name: str, *part: Start
     ) -> list[StoredBlock]:
         """The blocks of an array that make up a part, given by its start and shape."""
         known = [(rank, *it) for rank in near for it in self._listed[rank].get(name, ())]
-        whole = [it for it in known if it[1:] == part]
-        if not whole and known:
-            _, starts, sizes = (np.array(it, np.int64) for it in zip(*known, strict=True))
-            if starts.shape == sizes.shape == (len(known), len(spec.shape)):
-                whole = [known[it] for it in covering(starts, sizes, spec.shape, *part) or ()]
-        if not whole:
+        found = covering(known, *part) if all(len(it[1]) == len(part[0]) for it in known) else None
+        if found is None:
             with naming(self._path, COMMIT):
-                whole = table.blocks(name, *part)
-        return [StoredBlock(self._file(it[0]), key_of(name, it[1]), *it[1:]) for it in whole[:]]
+                found = table.blocks(name, *part)
+        return [StoredBlock(self._file(it[0]), key_of(name, it[1]), *it[1:]) for it in found]
 
     def _file(self, rank: int) -> Callable[[], CheckpointFile]:
         return lambda: self._files[rank]

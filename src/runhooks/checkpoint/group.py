@@ -50,6 +50,8 @@ _log = logging.getLogger("runhooks")
 
 AnyResult = TypeVar("AnyResult")
 
+_MOST_NEAR = 8  # files in which blocks are looked for before the table
+
 
 def agreed(group: Group, name: str, act: Callable[[], Any], *, restores: bool = False) -> Any:
     """Return what ``act`` has returned on the chief; raise on all if it has raised on one.
@@ -450,10 +452,12 @@ def read_for(group: Group, path: AnyPath, in_parts: bool = False) -> Snapshot:
     """
     stored = StoredCheckpoint(path, in_parts=group.size > 1)
     manifest = stored.manifest
-    # An array that is cut evenly has here what this rank needs of it; one that is whole, the chief.
     saved, size = manifest.ranks, group.size
+    # They have what this rank needs of an array that is cut evenly, or that the chief alone has.
     first, last = group.rank * saved // size, -(-(group.rank + 1) * saved // size)
-    near = [*range(first, last)] + ([] if first <= manifest.chief < last else [manifest.chief])
+    near = list(dict.fromkeys([*range(first, last), manifest.chief]))
+    if len(near) > _MOST_NEAR:
+        near = []  # the table says it sooner
     if saved == size:
         found, kept = stored.arrays(group.rank, near), stored.states(group.rank)
         if group.size == 1 and not in_parts:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
+from operator import sub
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from runhooks.arrays.shards import make_up_each, volume
+from runhooks.arrays.shards import make_up, make_up_each, overlap, volume
 from runhooks.checkpoint.manifest import ArraySpec, spec_from
 from runhooks.checkpoint.tensors import CheckpointFile, item_bytes
 
@@ -24,8 +25,11 @@ TABLE = "blocks"
 
 Start = tuple[int, ...]
 Rows = NDArray[np.int64]
-#: The number of the array, the start and the shape of a block.
+#: A number, of its rank or of its array, the start and the shape of a block.
 Block = tuple[int, Start, Start]
+
+
+_FEW = 8  # rows that are looked at one by one
 
 
 class Listing(NamedTuple):
@@ -196,41 +200,38 @@ class BlockTable:
             DataLossError, OSError: As ``CheckpointFile.data``.
         """
         whole, first, last = self._arrays[name]
-        most, row_bytes = self._most, 8 * (1 + 2 * self._most)
+        ndim, most, row_bytes = len(whole), self._most, 8 * (1 + 2 * self._most)
         data = self._file.data(self._start + first * row_bytes, self._start + last * row_bytes)
         rows = data.view("<i8").reshape(last - first, 1 + 2 * most)
-        if (rows < 0).any() or (rows[:, 0] >= self._ranks).any():
+        if rows.size and (rows.min() < 0 or rows[:, 0].max() >= self._ranks):
             raise ValueError("its table of blocks makes no sense")
-        starts, sizes = (rows[:, at : at + len(whole)] for at in (1, 1 + most))
-        found = covering(starts, sizes, whole, start, shape)
+        if len(rows) > _FEW:
+            starts, sizes = (rows[:, at : at + ndim] for at in (1, 1 + most))
+            ends = [at + size for at, size in zip(start, shape, strict=True)]
+            rows = rows[((starts < ends) & (starts + sizes > np.array(start, int))).all(axis=1)]
+        listed = [
+            (rank, tuple(place[:ndim]), tuple(place[most : most + ndim]))
+            for rank, *place in rows.tolist()
+        ]
+        found = covering(listed, start, shape)
         if found is None:
             raise ValueError(f"its blocks of {name!r} do not make up the array")
-        return [
-            (int(rows[at, 0]), tuple(starts[at].tolist()), tuple(sizes[at].tolist()))
-            for at in found
-        ]
+        return found
 
 
 def covering(
-    starts: Rows, sizes: Rows, whole: Sequence[int], start: Sequence[int], shape: Sequence[int]
-) -> list[int] | None:
-    """Return which blocks of an array have items of a part; None if they are not all of it, once.
+    blocks: Sequence[Block], start: Sequence[int], shape: Sequence[int]
+) -> list[Block] | None:
+    """Return the blocks that have items of a part; None if they are not all of it, each once.
 
     Args:
-        starts: A row for each block.
-        sizes: The shapes of the blocks.
-        whole: The shape of the array.
+        blocks: Blocks of an array.
         start: Where the part begins.
         shape: Its shape.
     """
-    if not volume(shape):
-        return []
-    inside = sizes <= np.array(whole, np.int64) - starts
-    first = np.maximum(starts, np.array(start, np.int64))
-    last = np.minimum(starts + sizes, np.array(start, np.int64) + np.array(shape, np.int64))
-    (found,) = ((last > first) & inside).all(axis=1).nonzero()
-    first, last = first[found], last[found]
-    part = np.array([[*shape]], np.int64).reshape(1, len(shape))
-    here = first - np.array(start, np.int64)
-    is_whole = make_up_each(part, np.array([len(found)]), here, last - first)[0]
-    return found.tolist() if is_whole else None
+    found, parts = [], []
+    for it in blocks:
+        if (shared := overlap(it[1], it[2], start, shape)) is not None:
+            found.append(it)
+            parts.append((tuple(map(sub, shared[0], start)), shared[1]))
+    return found if make_up(shape, parts) else None
