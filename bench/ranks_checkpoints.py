@@ -26,6 +26,7 @@ from bench.measure import Contender, Effort
 from bench.stores import s3_server
 from bench.table import Growth, Table, tabulated
 from runhooks.arrays.shards import Shard, ShardedArray, loaded_from
+from runhooks.checkpoint import tensors
 from runhooks.checkpoint.files import place_of
 from runhooks.checkpoint.format import begun_manifest, content_of
 from runhooks.checkpoint.group import read_for, write_together
@@ -146,30 +147,28 @@ def content(rank: int, ranks: int, arrays: int) -> Any:
     return content_of(Snapshot({"global_step": np.array([1]), **parts}, {"rank": rank}))
 
 
-def save(place: str, ranks: int, arrays: int) -> Cost:
+def save(place: str, ranks: int, arrays: int, count: Count) -> Cost:
     """Save a checkpoint; return what the commit has cost the chief."""
     path = place_of(place)
 
     def write(group: Group) -> None:
         write_together(group, path, content(group.rank, ranks, arrays), begun_manifest(1))
 
-    with Count(place) as count:
-        chief = Chief(ranks, write, count)
-        write(chief)
+    chief = Chief(ranks, write, count)
+    write(chief)
     return chief.cost
 
 
-def restore(place: str, ranks: int, saved: int) -> Cost:
+def restore(place: str, ranks: int, saved: int, count: Count) -> Cost:
     """Restore one rank of ``ranks``, in the middle, of what ``saved`` ranks have saved."""
     path, group = place_of(place), LocalGroup(ranks // 2, ranks)
     Path("/proc/self/clear_refs").write_text("5")  # the most that was in use begins anew
-    with Count(place) as count:
-        before, begin, start = _memory("VmRSS"), time.perf_counter(), count.now()
-        arrays = read_for(group, path, in_parts=True).arrays
-        read = partial(part_of, arrays, ranks, group.rank)
-        for values in loaded_from(arrays, read, list(arrays)):
-            assert values.size == 1 or values[0, 0] == group.rank * saved // ranks
-        secs, now = time.perf_counter() - begin, count.now()
+    before, begin, start = _memory("VmRSS"), time.perf_counter(), count.now()
+    arrays = read_for(group, path, in_parts=True).arrays
+    read = partial(part_of, arrays, ranks, group.rank)
+    for values in loaded_from(arrays, read, list(arrays)):
+        assert values.size == 1 or values[0, 0] == group.rank * saved // ranks
+    secs, now = time.perf_counter() - begin, count.now()
     return Cost(now[0] - start[0], now[1] - start[1], secs, _memory("VmHWM") - before)
 
 
@@ -236,6 +235,7 @@ def tables(effort: Effort) -> Iterator[Growth]:
 
 
 if __name__ == "__main__":
-    acts = {"save": save, "restore": restore}
-    with mock.patch("runhooks.checkpoint.tensors.mapped", return_value=None):
-        print(json.dumps(acts[sys.argv[1]](sys.argv[2], *map(int, sys.argv[3:]))))
+    acts: dict[str, Callable[[str, int, int, Count], Cost]] = {"save": save, "restore": restore}
+    act, place, ranks, other = sys.argv[1:]
+    with Count(place) as count, mock.patch(f"{tensors.__name__}.mapped", return_value=None):
+        print(json.dumps(acts[act](place, int(ranks), int(other), count)))
