@@ -30,6 +30,7 @@ TOPICS = {
     "bridges": "bridges",
     "ranks": "ranks",
     "ranks-scale": "ranks_scale",
+    "ranks-checkpoints": "ranks_checkpoints",
     "leaves": "leaves",
     "hooks": "hooks",
     "epoch-means": "epoch_means",

@@ -1,5 +1,6 @@
 """Shards: any split of an array among ranks, written to files, and any block read back."""
 
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import runhooks as rh
+from bench import ranks_checkpoints as simulation
+from bench.ranks_checkpoints import Count
 from runhooks.arrays.shards import (
     Shard,
     ShardedArray,
@@ -20,7 +23,7 @@ from runhooks.arrays.shards import (
 )
 from runhooks.checkpoint import Snapshot, read_checkpoint
 from runhooks.checkpoint.format import StoredCheckpoint, begun_manifest, content_of
-from runhooks.checkpoint.group import write_together
+from runhooks.checkpoint.group import read_for, write_together
 from runhooks.errors import DataLossError
 from runhooks.ranks import LocalGroup
 from tests.checkpoint.sealing import digest, forge
@@ -172,13 +175,65 @@ def test_no_more_is_read_than_is_asked_for(tmp_path, monkeypatch):
     monkeypatch.setattr("runhooks.checkpoint.tensors.PIECE_BYTES", 1024)
     path = tmp_path / "model-7"
     array = two_halves(path, 4096)
-    damage(file_of(path, 1), -1)
+    damage(file_of(path, 1), -41)  # before the row of its block
     stored = StoredCheckpoint(path).arrays()["a"]
     np.testing.assert_array_equal(stored.read((0, 0), (3, 512)), array[:3])
     with pytest.raises(DataLossError, match=r"-1\.safetensors: its checksum"):
         stored.read((1, 0), (3, 9))
     with pytest.raises(DataLossError, match=r"-1\.safetensors"):
         StoredCheckpoint(path).check()
+
+
+def four_parts(path):
+    """Save two arrays of 8 rows, two on each of four ranks, and one that the chief has alone."""
+    whole = {name: np.arange(32.0).reshape(8, 4) + at for at, name in enumerate("ab")}
+    save(
+        path,
+        [
+            {
+                name: ShardedArray((8, 4), it.dtype, (Shard((2 * rank, 0), it[2 * rank :][:2]),))
+                for name, it in whole.items()
+            }
+            | {"step": np.array(7)}
+            for rank in range(4)
+        ],
+    )
+    return whole
+
+
+@pytest.mark.parametrize(("rank", "size", "needed"), [(2, 4, {0, 2}), (1, 2, {0, 2, 3})])
+def test_a_rank_reads_its_part_without_the_files_and_the_rows_of_others(
+    tmp_path, rank, size, needed
+):
+    path = tmp_path / "model-7"
+    whole = four_parts(path)
+    for other in {0, 1, 2, 3} - needed:
+        file_of(path, other).unlink()
+    damage(path / HEAD, -1)  # the last row of the table
+    arrays = read_for(LocalGroup(rank, size), path).arrays
+    rows = 8 // size
+    for name, values in whole.items():
+        part = arrays[name].read((rank * rows, 0), (rows, 4))
+        np.testing.assert_array_equal(part, values[rank * rows :][:rows])
+    assert arrays["step"].read((), ()) == 7
+    with pytest.raises(DataLossError, match=HEAD):
+        np.asarray(arrays["a"])
+
+
+@pytest.mark.parametrize("size", [2, 8])
+def test_the_chief_and_a_rank_make_as_many_requests_whatever_there_is_to_save(size):
+    url = f"memory://{uuid.uuid4().hex}"
+
+    def requests(ranks, arrays):
+        place = f"{url}/{ranks}-{arrays}/model-1"
+        with Count(place) as count:
+            commit = simulation.save(place, ranks, arrays, count).requests
+            restore = simulation.restore(place, ranks, ranks, count).requests
+            return commit, restore
+
+    (few, restored), more = requests(size, 3), requests(size, 40)
+    assert more == (few, restored)
+    assert requests(2 * size, 3) == (few + size, restored)
 
 
 def test_a_rank_gets_its_own_where_it_differs_from_the_chief(tmp_path):
@@ -303,6 +358,10 @@ HOSTILE = {
     "states of a file": in_file(lambda it: it.update(states="{")),
 }
 
+#: The file that the error names, where it is not that of a rank.
+IN_TABLE = ["overlap", "gap", "negative", "a rank that is not there", "eight terabytes"]
+FILES = dict.fromkeys([*IN_TABLE, "more blocks", "no dtype", "no table"], HEAD)
+
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_one_is_damage_and_the_checkpoint_before_is_used(tmp_path, name, caplog):
@@ -322,8 +381,13 @@ def test_a_hostile_one_is_damage_and_the_checkpoint_before_is_used(tmp_path, nam
         StoredCheckpoint(path).check()
     if name == "states of a file":  # which that rank alone reads
         return
-    for read in (read_checkpoint, rh.load):
-        with pytest.raises(DataLossError, match="model.ckpt-7 is damaged"):
+
+    def of_a_rank(path):
+        arrays = read_for(LocalGroup(0, 2), path).arrays
+        return {name: np.asarray(it) for name, it in arrays.items()}
+
+    for read in (read_checkpoint, rh.load, of_a_rank):
+        with pytest.raises(DataLossError, match=rf"model.ckpt-7 is damaged: {FILES.get(name, '')}"):
             read(path)
     np.testing.assert_array_equal(rh.load(tmp_path)["w"], w)
     assert "model.ckpt-7 is damaged" in caplog.text

@@ -59,7 +59,11 @@ def test_a_resumed_training_ends_with_the_same_bits(first):
 def test_each_process_writes_what_it_is_the_first_to_hold(processes, first):
     path = processes.folder / "exact-both-2" / "model.ckpt-4"
     written = [
-        sum(array.nbytes for array in safetensors.numpy.load_file(file).values())
+        sum(
+            array.nbytes
+            for name, array in safetensors.numpy.load_file(file).items()
+            if name != "blocks"
+        )
         for file in path.glob("attempt-*")
     ]
     half = 8 * 12 * 4 // 2 + 4 * 8 // 2  # of the weights and the keys

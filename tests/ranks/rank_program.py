@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -91,6 +92,34 @@ class Beats(rh.SessionRunHook):
             run_context.request_stop("it beats")
 
 
+def connections(folder):
+    """How many connections this process has to the host of the store."""
+    port = f"{int((folder / 'port').read_text()):04X}"
+    files = []
+    for file in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):  # that of the folder itself
+            files.append(str(file.readlink()))
+    lines = [
+        line.split()
+        for kind in ("tcp", "tcp6")
+        for line in Path(f"/proc/self/net/{kind}").read_text().splitlines()[1:]
+    ]
+    return sum(it[2].endswith(f":{port}") and f"socket:[{it[9]}]" in files for it in lines)
+
+
+class Connections(rh.SessionRunHook):
+    """Counts the connections to the host of the store after each run, and at the end."""
+
+    def __init__(self, folder):
+        self.folder, self.counts = folder, [connections(folder)]
+
+    def after_run(self, run_context, run_values):
+        self.counts.append(connections(self.folder))
+
+    def end(self, session):
+        self.counts.append(connections(self.folder))
+
+
 def die_saving(rank, number):
     """Let the disk kill the process of ``rank`` at that many files of checkpoints."""
     fsync, files = os.fsync, []
@@ -158,6 +187,9 @@ def train(folder, case, rank, size, events):
     found = {"error": None, "secs": None}
     hook = Events(ranks_events, folder)
     hooks = [hook, *more_hooks(events, rank)]
+    if events.get("counts_connections"):
+        hooks.append(counting := Connections(folder))
+        found["connections"] = counting.counts
     batches = events.get("batches", {}).get(str(rank), 10**6)
     try:
         if "asks_for" in events:

@@ -51,6 +51,15 @@ def test_ranks_share_keys_and_meet(ranks):
     assert [ranks.launcher.wait(it) for it in both] == [0, 0]
 
 
+def test_a_rank_has_two_connections_to_the_store_beside_that_of_torch(ranks):
+    events = {"saves": 0.02, "asynchronous": True, "last_step": 60}
+    found = ended(ranks.train(size=3, **events, counts_connections=True))
+    assert errors(found) == [None] * 3
+    for it in found:
+        assert it["connections"][0] == 1
+        assert max(it["connections"]) == it["connections"][-1] == 3
+
+
 @pytest.mark.parametrize(
     ("event", "reason", "collective"), [("SIGTERM", "SIGTERM", True), ("stop", "enough", False)]
 )

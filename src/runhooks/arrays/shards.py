@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import math
 import random
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
-from typing import Any, NamedTuple, Protocol
+from itertools import combinations
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
+
+from runhooks.stores.interruption import reading_threads
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 _SAMPLE_ITEMS = 16
+
+_Wanted = TypeVar("_Wanted")
+_Loaded = TypeVar("_Loaded")
 
 
 class Shard(NamedTuple):
@@ -73,6 +77,20 @@ class ArrayInMemory(NamedTuple):
         return self.values[block(start, shape)]
 
 
+def loaded_from(
+    arrays: Mapping[str, Any], load: Callable[[_Wanted], _Loaded], wanted: Iterable[_Wanted]
+) -> list[_Loaded]:
+    """Return what ``load`` makes of each of ``wanted``, of which ``arrays`` are read.
+
+    If they are ``ArraySource`` objects, ``load`` is called in threads: several wait for the disk or
+    the store at a time.
+    """
+    if all(isinstance(it, np.ndarray) for it in arrays.values()):
+        return list(map(load, wanted))
+    with reading_threads() as threads:
+        return list(threads.map(load, wanted))
+
+
 class Share(NamedTuple):
     """The part of the arrays that all processes of a group hold which is this one's to write.
 
@@ -124,24 +142,88 @@ def overlap(
 def make_up(shape: Sequence[int], blocks: Iterable[tuple[Sequence[int], Sequence[int]]]) -> bool:
     """Return whether ``blocks`` cover an array of ``shape``, each item once.
 
-    The time that this takes grows with the number of blocks, and not faster.
-
     Args:
         shape: The shape of the array.
         blocks: The start and the shape of each block.
     """
-    # Each axis is stretched at random. Blocks that make up the array have its volume all the same.
-    # If they overlap and leave a gap, their volumes differ from it but for a chance of 1 in 2**57.
-    drawn = partial(random.Random().getrandbits, 64)  # not the global generator, which trains
-    axes = [defaultdict[int, int](drawn) for _ in shape]
+    listed = list(blocks)
+    if len(listed) <= _FEW:
+        pairs = ((*a, *b) for a, b in combinations(listed, 2))
+        whole = sum(volume(size) for _, size in listed) == volume(shape)
+        return whole and all(overlap(*it) is None for it in pairs) and _inside(listed, shape)
+    starts, sizes = (
+        np.array([it[which] for it in listed], np.int64).reshape(len(listed), len(shape))
+        for which in (0, 1)
+    )
+    shapes = np.array([[*shape]], np.int64).reshape(1, len(shape))
+    return bool(make_up_each(shapes, np.array([len(listed)]), starts, sizes)[0])
 
-    def stretched(start: Sequence[int], size: Sequence[int]) -> int:
-        found = 1
-        for axis, at, length in zip(axes, start, size, strict=True):
-            found *= axis[at + length] - axis[at]
-        return found
 
-    return sum(stretched(*it) for it in blocks) == stretched([0] * len(shape), shape)
+def _inside(blocks: Iterable[tuple[Sequence[int], Sequence[int]]], shape: Sequence[int]) -> bool:
+    return all(
+        at >= 0 and size >= 0 and at + size <= most
+        for start, of_block in blocks
+        for at, size, most in zip(start, of_block, shape, strict=True)
+    )
+
+
+_FEW = 8  # blocks that are compared with each other
+_PRIME = np.uint64((1 << 31) - 1)  # the product of two numbers below it has 62 bits
+_DRAWS = 2
+
+
+def make_up_each(shapes: Array, counts: Array, starts: Array, sizes: Array) -> Array:
+    """Return whether the blocks of each of several arrays cover it, each item once.
+
+    The time that this takes grows with the number of blocks, and not faster.
+
+    Args:
+        shapes: A row with the shape of each array, all of as many dimensions, int64.
+        counts: The number of blocks of each.
+        starts: A row with the start of each block; those of an array are together.
+        sizes: A row with the shape of each.
+    """
+    rooms = np.repeat(shapes, counts, axis=0)
+    outside = ((starts < 0) | (sizes < 0) | (starts > rooms - sizes)).any(axis=1)
+    ends = np.cumsum(counts)
+    sound: Array = _sums(np.array(outside, np.uint64), ends) == 0
+    # Each axis is stretched at random, modulo a prime. Blocks that make up the array have its
+    # volume all the same. If they overlap and leave a gap, their volumes differ from it but for a
+    # chance of 1 in 2**62, times the square of the number of dimensions.
+    for _ in range(_DRAWS):
+        of_blocks: Array = np.ones(len(starts), np.uint64)
+        of_arrays: Array = np.ones(len(shapes), np.uint64)
+        for axis in range(shapes.shape[1]):
+            key = np.uint64(random.SystemRandom().getrandbits(64))  # not the one that trains
+            firsts, lengths, whole = starts[:, axis], sizes[:, axis], shapes[:, axis]
+            of_blocks *= _stretched(key, firsts, firsts + lengths)
+            of_blocks %= _PRIME
+            of_arrays *= _stretched(key, np.zeros_like(whole), whole)
+            of_arrays %= _PRIME
+        sound = sound & (_sums(of_blocks, ends) % _PRIME == of_arrays)
+    return sound
+
+
+def _sums(values: Array, ends: Array) -> Array:
+    """The sums of the values up to each of ``ends``, from the one before it on."""
+    until = np.concatenate([np.zeros(1, np.uint64), np.cumsum(values, dtype=np.uint64)])
+    return np.diff(until[np.concatenate([np.zeros(1, np.int64), ends])])
+
+
+def _stretched(key: np.uint64, first: Array, last: Array) -> Array:
+    return (_drawn(key, last) + _PRIME - _drawn(key, first)) % _PRIME
+
+
+def _drawn(key: np.uint64, at: Array) -> Array:
+    """A number below the prime for each of ``at``, which whoever does not know the key can't tell.
+
+    It is what Steele's SplitMix64 makes of them.
+    """
+    bits = at.astype(np.int64, copy=False).view(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + key
+    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    found: Array = (bits ^ (bits >> np.uint64(31))) % _PRIME
+    return found
 
 
 def key_of(name: str, start: Sequence[int]) -> str:

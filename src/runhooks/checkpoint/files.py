@@ -7,23 +7,25 @@ import mmap
 import os
 import stat
 import tempfile
+import threading
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO, Generic, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from runhooks.stores import RetryPolicy, default_policy, is_url, without_file_scheme
-from runhooks.stores.interruption import interrupting
 from runhooks.stores.path import AnyPath, StorePath
 
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
+
 _AHEAD_BYTES = 8 << 20  # read at once from a store
-# In a store, where looking at one takes as long as looking at many.
-_MOST_AT_ONCE = 16
 
 
 def place_of(place: str | os.PathLike[str]) -> AnyPath:
@@ -158,11 +160,31 @@ def opened(path: AnyPath, ahead: bool = True) -> Iterator[tuple[BinaryIO, int]]:
         yield file, _size(os.fstat(descriptor))
 
 
-@contextmanager
-def reading_threads() -> Iterator[ThreadPoolExecutor]:
-    """Give threads that read files, several at a time; a Ctrl-C in the block soon ends them."""
-    with ThreadPoolExecutor(_MOST_AT_ONCE, "runhooks-read") as threads, interrupting():
-        yield threads
+class Shared(Generic[_Key, _Value]):
+    """What several threads want by key: each is made once, and the ``most`` used last are kept."""
+
+    def __init__(self, make: Callable[[_Key], _Value], most: int | None = None) -> None:
+        self._make = make
+        self._most = most
+        self._made: OrderedDict[_Key, Future[_Value]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __getitem__(self, key: _Key) -> _Value:
+        with self._lock:
+            if not (is_new := key not in self._made):
+                self._made.move_to_end(key)
+            made = self._made.setdefault(key, Future())
+            if self._most is not None and len(self._made) > self._most:
+                self._made.popitem(last=False)
+        if is_new:
+            try:
+                made.set_result(self._make(key))
+            except BaseException as error:
+                made.set_exception(error)
+                with self._lock:
+                    self._made.pop(key, None)  # what failed is tried again
+                raise
+        return made.result()
 
 
 @contextmanager

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from runhooks import clock
+from runhooks.arrays.shards import key_of
 from runhooks.checkpoint import states, tensors
-from runhooks.checkpoint.files import printable, sizes_below
+from runhooks.checkpoint.files import Shared, printable, sizes_below
 from runhooks.checkpoint.manifest import ArraySpec, Manifest, NewerFormatError
-from runhooks.checkpoint.shards import OWN, TABLE, StoredArray, StoredBlock, blocks_in, read_several
+from runhooks.checkpoint.shards import OWN, StoredArray, StoredBlock, blocks_in, read_several
 from runhooks.checkpoint.states import EncodedStates
+from runhooks.checkpoint.table import BlockTable, Start, covering
 from runhooks.checkpoint.tensors import COMMIT, STATES, CheckpointFile, Encoding, naming
 from runhooks.contract import Snapshot
 from runhooks.stores.path import AnyPath, StorePath
@@ -106,13 +108,17 @@ class StoredCheckpoint:
     Attributes:
         manifest: What it says of itself.
 
+    Args:
+        path: The folder.
+        in_parts: Whether several ranks read it, a part each: no file is looked at that is not read.
+
     Raises:
         NotFoundError: There is no such checkpoint.
         DataLossError: It is damaged, or cannot be read.
         ValueError: Its format is newer than this version of runhooks.
     """
 
-    def __init__(self, path: AnyPath) -> None:
+    def __init__(self, path: AnyPath, in_parts: bool = False) -> None:
         self._path = path
         self._head = CheckpointFile(path / COMMIT)
         try:
@@ -120,13 +126,11 @@ class StoredCheckpoint:
                 self.manifest = Manifest.from_json(self._head.about)
         except NewerFormatError as error:
             raise ValueError(f"checkpoint {printable(path)} cannot be read: {error}") from error
-        self._files: dict[int, CheckpointFile] = {}
+        self._files = Shared(self._opened)
+        self._listed = Shared(self._blocks_of)
         self._names = list(self.manifest.files)
-        size_of = sizes_below(path)
-        for name, digest in self.manifest.files.items():
-            with naming(path, name):
-                if (size := size_of(name)) != digest.size:
-                    raise ValueError(f"it has {size} bytes and should have {digest.size}")
+        if not in_parts and self._names:
+            self._check_sizes()
 
     @property
     def specs(self) -> dict[str, ArraySpec]:
@@ -136,30 +140,33 @@ class StoredCheckpoint:
         entries = self._head.entries.items()
         return {n: ArraySpec(it.dtype, it.shape) for n, it in entries if not n.startswith(STATES)}
 
-    def arrays(self, rank: int | None = None) -> dict[str, StoredArray]:
-        """Return the arrays as ``rank`` had them; None: as the chief had those that differed."""
-        files = [partial(self._file, it) for it in range(self.manifest.ranks)]
+    def arrays(self, rank: int | None = None, near: Sequence[int] = ()) -> dict[str, StoredArray]:
+        """Return the arrays of ``rank``; None: as the chief had those that differed.
+
+        Args:
+            rank: The rank that had them.
+            near: In the files of these ranks, blocks are looked for before they are in the table,
+                of which nothing need be read then.
+        """
         if not self._names:
-            return {
-                name: StoredArray(it, [StoredBlock(files[0], name, (0,) * len(it.shape), it.shape)])
-                for name, it in self.specs.items()
-            }
+            return {n: StoredArray.at(lambda: self._head, n, it) for n, it in self.specs.items()}
         with naming(self._path, COMMIT):
-            if TABLE not in self._head.entries:
-                raise ValueError("it has no table of blocks")
-            ((_, table),) = self._head.stream([TABLE])
-            listed = blocks_in(table, self.manifest.arrays, files)
-            found = {name: StoredArray(spec, blocks) for name, spec, blocks in listed}
+            table = BlockTable(self._head, self.manifest.arrays, self.manifest.ranks)
+        near = near if self.manifest.ranks > 1 else [0]
+        found = {
+            name: StoredArray(spec, partial(self._blocks, table, near, name))
+            for name, spec in self.specs.items()
+        }
         if rank is not None:
-            own = {it: entry for it, entry in self._file(rank).entries.items() if it.endswith(OWN)}
-            for key, (dtype, shape, *_) in own.items():
-                block = StoredBlock(files[rank], key, (0,) * len(shape), shape)
-                found[key.removesuffix(OWN)] = StoredArray(ArraySpec(dtype, shape), [block])
+            for key, (dtype, shape, *_) in self._files[rank].entries.items():
+                if key.endswith(OWN):
+                    own = StoredArray.at(self._file(rank), key, ArraySpec(dtype, shape))
+                    found[key.removesuffix(OWN)] = own
         return found
 
     def states(self, rank: int | None = None) -> dict[str, Any]:
         """Return the states of ``rank``; None: of the chief."""
-        file = self._file(self.manifest.chief if rank is None else rank)
+        file = self._files[self.manifest.chief if rank is None else rank]
         entries = (name for name in file.entries if name.startswith(STATES))
         kept = {name.removeprefix(STATES): it for name, it in file.stream(entries)}
         with naming(self._path, file.path.name):
@@ -167,7 +174,7 @@ class StoredCheckpoint:
 
     def states_without_arrays(self) -> dict[str, Any]:
         """Return the states of the chief with None in the place of each array in them."""
-        file = self._file(self.manifest.chief)
+        file = self._files[self.manifest.chief]
         with naming(self._path, file.path.name):
             return states.without_arrays(self._text(file))
 
@@ -176,7 +183,7 @@ class StoredCheckpoint:
         self._head.check()
         found: set[str] = set()
         for rank in range(self.manifest.ranks):
-            file = self._file(rank)
+            file = self._files[rank]
             file.check()
             with naming(self._path, file.path.name):
                 found.update(states.without_arrays(self._text(file)))
@@ -184,18 +191,42 @@ class StoredCheckpoint:
             array.check()
         return sorted(found)
 
-    def _file(self, rank: int) -> CheckpointFile:
-        """The file of ``rank``, opened now if it was not."""
+    def _blocks(
+        self, table: BlockTable, near: Sequence[int], name: str, *part: Start
+    ) -> list[StoredBlock]:
+        """The blocks of an array that make up a part, given by its start and shape."""
+        known = [(rank, *it) for rank in near for it in self._listed[rank].get(name, ())]
+        found = covering(known, *part) if all(len(it[1]) == len(part[0]) for it in known) else None
+        if found is None:
+            with naming(self._path, COMMIT):
+                found = table.blocks(name, *part)
+        return [StoredBlock(self._file(it[0]), key_of(name, it[1]), *it[1:]) for it in found]
+
+    def _file(self, rank: int) -> Callable[[], CheckpointFile]:
+        return lambda: self._files[rank]
+
+    def _blocks_of(self, rank: int) -> dict[str, list[tuple[Start, Start]]]:
+        file = self._files[rank]
+        with naming(self._path, file.path.name):
+            return blocks_in(file)
+
+    def _opened(self, rank: int) -> CheckpointFile:
         if not self._names:
             return self._head
-        if rank not in self._files:
-            name = self._names[rank]
-            file = CheckpointFile(self._path / name)
+        name = self._names[rank]
+        file = CheckpointFile(self._path / name)
+        with naming(self._path, name):
+            if file.digest != self.manifest.files[name]:
+                raise ValueError("it is not the file that the checkpoint was completed with")
+        _ = file.entries
+        return file
+
+    def _check_sizes(self) -> None:
+        size_of = sizes_below(self._path)
+        for name, digest in self.manifest.files.items():
             with naming(self._path, name):
-                if file.digest != self.manifest.files[name]:
-                    raise ValueError("it is not the file that the checkpoint was completed with")
-            self._files[rank] = file
-        return self._files[rank]
+                if (size := size_of(name)) != digest.size:
+                    raise ValueError(f"it has {size} bytes and should have {digest.size}")
 
     @staticmethod
     def _text(file: CheckpointFile) -> bytes:

@@ -13,14 +13,16 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
+import google_crc32c
 import numpy as np
 
 from runhooks.checkpoint import attempts
-from runhooks.checkpoint.files import place_of, printable, reading_threads
+from runhooks.checkpoint.files import place_of, printable, read_into, sizes_below
 from runhooks.checkpoint.format import (
     Checkpoint,
     Content,
@@ -33,25 +35,22 @@ from runhooks.checkpoint.format import (
 from runhooks.checkpoint.latest import find_checkpoints
 from runhooks.checkpoint.lock import check_claim
 from runhooks.checkpoint.manifest import FileDigest, Manifest, is_shard
-from runhooks.checkpoint.shards import (
-    TABLE,
-    Written,
-    blocks_to_write,
-    digests_of,
-    read_several,
-    together,
-)
+from runhooks.checkpoint.shards import blocks_to_write, digests_of, read_several
 from runhooks.checkpoint.states import encode
+from runhooks.checkpoint.table import TABLE, Listing, Rows, rows_of, together
 from runhooks.checkpoint.tensors import COMMIT, CheckpointFile
 from runhooks.contract import Snapshot
 from runhooks.errors import DataLossError, NotFoundError, PeerFailedError, described
 from runhooks.graph.objects import OBJECT_STATES, RANDOM_STATES, Resized
 from runhooks.ranks import AloneGroup, Group
+from runhooks.stores.interruption import reading_threads
 from runhooks.stores.path import AnyPath, StorePath
 
 _log = logging.getLogger("runhooks")
 
 AnyResult = TypeVar("AnyResult")
+
+_MOST_NEAR = 8  # files in which blocks are looked for before the table
 
 
 def agreed(group: Group, name: str, act: Callable[[], Any], *, restores: bool = False) -> Any:
@@ -215,8 +214,8 @@ def check_free(path: AnyPath) -> None:
         raise FileExistsError(f"{path} exists and is not a checkpoint: save elsewhere")
 
 
-def _digest(digests: Mapping[str, str]) -> str:
-    return hashlib.sha256(json.dumps(digests, sort_keys=True).encode()).hexdigest()
+def _digest(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 class _GroupSave:
@@ -281,10 +280,16 @@ class _GroupSave:
     def _write(
         self, content: Content, step: int | None, held: Container[str] | None
     ) -> Mapping[str, Any]:
-        blocks, about = blocks_to_write(content.arrays, held)
+        blocks, listing = blocks_to_write(content.arrays, held)
+        about = listing.to_json()
         file = encoded(blocks, about, content.states)
+        table = None
+        if TABLE in blocks:
+            rows = blocks[TABLE].astype("<i8").tobytes()
+            table = [file.start_of(TABLE), *blocks[TABLE].shape, int(google_crc32c.value(rows))]
         path = self._path / self._file_of(self._group.rank)
-        return {"step": step, "file": attempts.write_file(path, file)}
+        written = attempts.write_file(path, file)
+        return {"step": step, "file": written, "listing": _digest(about), "table": table}
 
     def _commit(
         self, manifest: Manifest, written: Sequence[Mapping[str, Any]], replaces: bool
@@ -312,27 +317,65 @@ class _GroupSave:
         steps = [it["step"] for it in written]
         if len(set(steps)) > 1:
             raise ValueError(f"the ranks are at different global steps, {steps}: save in step")
-        files = {self._file_of(n): FileDigest(*it["file"]) for n, it in enumerate(written)}
+        digests = [FileDigest(*it["file"]) for it in written]
+        files = {self._file_of(rank): digest for rank, digest in enumerate(digests)}
+        size_of = sizes_below(self._path)
+        # Most ranks have the same listing, which is read from the file of the first that has it.
+        first = {it["listing"]: rank for rank, it in reversed([*enumerate(written)])}
         with reading_threads() as threads:
-            found = list(threads.map(self._look_at, range(len(files)), files.values()))
-        arrays, table = together(found)
-        differing = tuple(sorted({name for it in found for name in it.own}))
+            read = threads.map(
+                self._listing, first.values(), map(digests.__getitem__, first.values())
+            )
+            tables = [it["table"] for it in written]
+            rows = list(
+                threads.map(partial(self._rows, size_of), range(len(files)), digests, tables)
+            )
+            listings = dict(zip(first, read, strict=True))
+        arrays, table = together(
+            [(listings[it["listing"]], of_rank) for it, of_rank in zip(written, rows, strict=True)]
+        )
+        differing = tuple(sorted({name for it in listings.values() for name in it.own}))
         chief = self._group.chief
         whole = manifest._replace(chief=chief, files=files, arrays=arrays, differing=differing)
         return whole, table
 
-    def _look_at(self, rank: int, expected: FileDigest) -> Written:
-        try:
+    def _listing(self, rank: int, expected: FileDigest) -> Listing:
+        with self._finding(rank):
             file = CheckpointFile(self._path / self._file_of(rank))
-            if file.digest == expected:
-                return Written.of(file)
-            error: object = "they are others"
-        except (DataLossError, NotFoundError) as caught:
-            error = caught
-        raise ValueError(
-            f"the files of rank {rank} are not in {self._path.parent}: checkpoints must be on a "
-            f"file system that all ranks share ({error})"
-        )
+            if file.digest != expected:
+                raise ValueError("they are others")
+            return Listing.of(file)
+
+    def _rows(
+        self,
+        size_of: Callable[[str], int],
+        rank: int,
+        expected: FileDigest,
+        table: tuple[int, int, int, int] | None,
+    ) -> Rows:
+        """The rows of the blocks that a rank has written, without the rest of its file."""
+        name = self._file_of(rank)
+        with self._finding(rank):
+            if size_of(name) != expected.size:
+                raise ValueError("they are others")
+            if table is None:
+                return rows_of([])
+            start, count, width, crc = table
+            data = np.empty(8 * count * width, np.uint8)
+            read_into(self._path / name, start, data)
+            if google_crc32c.value(data) != crc:
+                raise ValueError("they are others")
+            return data.view("<i8").reshape(count, width)
+
+    @contextmanager
+    def _finding(self, rank: int) -> Iterator[None]:
+        try:
+            yield
+        except (DataLossError, NotFoundError, FileNotFoundError, ValueError) as error:
+            raise ValueError(
+                f"the files of rank {rank} are not in {self._path.parent}: checkpoints must be on "
+                f"a file system that all ranks share ({error})"
+            ) from None
 
     def _file_of(self, rank: int) -> str:
         return f"{self._attempt}-{rank}.safetensors"
@@ -407,14 +450,20 @@ def read_for(group: Group, path: AnyPath, in_parts: bool = False) -> Snapshot:
 
     Raises as ``read_checkpoint``.
     """
-    stored = StoredCheckpoint(path)
+    stored = StoredCheckpoint(path, in_parts=group.size > 1)
     manifest = stored.manifest
-    if manifest.ranks == group.size:
-        found, kept = stored.arrays(group.rank), stored.states(group.rank)
+    saved, size = manifest.ranks, group.size
+    # They have what this rank needs of an array that is cut evenly, or that the chief alone has.
+    first, last = group.rank * saved // size, -(-(group.rank + 1) * saved // size)
+    near = list(dict.fromkeys([*range(first, last), manifest.chief]))
+    if len(near) > _MOST_NEAR:
+        near = []  # the table says it sooner
+    if saved == size:
+        found, kept = stored.arrays(group.rank, near), stored.states(group.rank)
         if group.size == 1 and not in_parts:
             return Snapshot(dict(read_several(found)), kept, is_given=True)
         return Snapshot(dict(found), kept)
-    snapshot = Snapshot(dict(stored.arrays()), stored.states())
+    snapshot = Snapshot(dict(stored.arrays(None, near)), stored.states())
     differing = frozenset(it for it in manifest.differing if not _is_random(it))
     if differing and group.is_chief:
         _log.warning(

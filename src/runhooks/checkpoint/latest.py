@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable
 from contextlib import suppress
 
 from runhooks import clock
-from runhooks.checkpoint.files import modified, place_of, printable, reading_threads
+from runhooks.checkpoint.files import modified, place_of, printable
 from runhooks.checkpoint.format import (
     Checkpoint,
     checkpoint_of,
@@ -20,6 +20,7 @@ from runhooks.checkpoint.format import (
     read_manifest,
 )
 from runhooks.errors import DataLossError, NotFoundError
+from runhooks.stores.interruption import reading_threads
 from runhooks.stores.path import AnyPath, StorePath
 
 #: What follows the name of a checkpoint of TensorFlow in that of the states of its hooks.

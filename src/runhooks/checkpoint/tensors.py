@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runhooks.arrays.array_library import dtype_named
-from runhooks.checkpoint.files import mapped, opened, printable, read_into
+from runhooks.checkpoint.files import Shared, mapped, opened, printable, read_into
 from runhooks.checkpoint.manifest import ArraySpec, FileDigest, field, is_dtype, is_place, is_shape
 from runhooks.errors import DataLossError, NotFoundError
 from runhooks.stores.path import AnyPath, StorePath
@@ -65,6 +65,7 @@ _BEGIN = b'{"__metadata__":{"crc32c":"'
 _FOREIGN = '{"__metadata__":{"format":"pt"}'
 
 PIECE_BYTES = 4 << 20
+_MOST_PIECES = 4  # of a file that are kept
 #: Half a million arrays; the most that other programs read.
 _MOST_HEADER_BYTES = 100_000_000
 _FIRST_BYTES = 64 << 10  # enough for the header of a few hundred arrays
@@ -128,6 +129,7 @@ class Encoding:
         specs = {name: spec_of(array) for name, array in arrays.items()}
         listed, offsets, size = _listed(specs)
         self._arrays = [arrays[name] for name in offsets]
+        self._offsets = offsets
         dtypes = {name: it.dtype for name, it in specs.items() if it.dtype not in _CODES}
         strings = {"runhooks": json.dumps({**about, "size": size, "dtypes": dtypes})}
         if states is not None:
@@ -140,6 +142,10 @@ class Encoding:
         self.header_bytes = -(-(_LENGTH.size + unpadded) // _ALIGNMENT) * _ALIGNMENT
         if self.header_bytes > _MOST_HEADER_BYTES:
             raise ValueError(f"{len(arrays)} arrays are too many for a checkpoint: stack some")
+
+    def start_of(self, name: str) -> int:
+        """Return where in the file an array begins."""
+        return self.header_bytes + self._offsets[name]
 
     def pieces(self) -> Iterator[list[Any]]:
         """Yield what follows the header, ``PIECE_BYTES`` at a time, each as a few buffers."""
@@ -242,6 +248,8 @@ class TensorFile:
         #: How many bytes follow the header.
         self.nbytes = size - len(self._header)
         self._sound: set[int] = set()  # numbers of the pieces in the map that were compared
+        # Small arrays are near each other, and are asked for one by one.
+        self._pieces = Shared[int, NDArray[np.uint8]](self._kept, _MOST_PIECES)
 
     def _mapped(self, file: BinaryIO) -> NDArray[np.uint8] | None:
         return None  # other programs write anew into files that are there
@@ -287,8 +295,32 @@ class TensorFile:
             ValueError: They are damaged.
             OSError: They cannot be read.
         """
+        if self.sums is not None and self._map is None and last - first < PIECE_BYTES:
+            return self._joined(first, last)
         step = _ALIGNMENT if self.sums is None else PIECE_BYTES
         begin, end = first // step * step, min(-(-last // step) * step, self.nbytes)
+        return self._read(begin, end)[first - begin : last - begin]
+
+    def _joined(self, first: int, last: int) -> NDArray[np.uint8]:
+        """Bytes of one piece, or of two, which are kept for whoever asks for their neighbours."""
+        joined = None
+        for number in range(first // PIECE_BYTES, -(-last // PIECE_BYTES)):
+            begin, end = self._piece(number)
+            found = self._pieces[number][max(first - begin, 0) : last - begin]
+            if begin <= first and last <= end:
+                return found
+            joined = _memory(last - first) if joined is None else joined
+            joined[max(begin - first, 0) : end - first] = found
+        return _memory(0) if joined is None else joined
+
+    def _kept(self, number: int) -> NDArray[np.uint8]:
+        return self._read(*self._piece(number))
+
+    def _piece(self, number: int) -> tuple[int, int]:
+        return number * PIECE_BYTES, min((number + 1) * PIECE_BYTES, self.nbytes)
+
+    def _read(self, begin: int, end: int) -> NDArray[np.uint8]:
+        """Whole pieces, compared with their checksums."""
         if self._map is not None:
             data = self._map[len(self._header) + begin : len(self._header) + end]
         else:
@@ -303,7 +335,7 @@ class TensorFile:
                         raise ValueError("its checksum does not match its content")
                     if self._map is not None:
                         self._sound.add(number)
-        return data[first - begin : last - begin]
+        return data
 
 
 class CheckpointFile(TensorFile):

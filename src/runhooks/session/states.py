@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from runhooks.arrays.shards import Share, to_host
+from runhooks.arrays.shards import Share, loaded_from, to_host
 from runhooks.contract import PreparedRun
 from runhooks.engines.conform import fitted
 from runhooks.graph.base import ClosedSessionError
@@ -204,28 +204,32 @@ def values_from(
             ``all_arrays``, belong to no variable.
     """
     problems: list[str] = []
-    known: set[str] = set()
-    new: dict[Variable, Any] = {}
-    for variable, value in values.items():
-        leaves = saved_leaves(engine, variable, value)
-        known.update(leaves)
+    found = {variable: saved_leaves(engine, variable, it) for variable, it in values.items()}
+    known = {key for leaves in found.values() for key in leaves}
+    for variable, leaves in found.items():
         if missing := sorted(leaves.keys() - arrays.keys()):
             problems.append(f"missing {missing}")
             continue
-        try:
-            loaded = [
-                _leaf(engine, variable, key, leaf, arrays[key], is_given=is_given)
-                for key, leaf in leaves.items()
-            ]
-        except ValueError as error:
-            problems.append(str(error))
-            continue
-        new[variable] = loaded[0] if variable.on_host else engine.with_leaves(value, loaded)
+        misfits = (_misfit(engine, variable, key, it, arrays[key]) for key, it in leaves.items())
+        problems += filter(None, [next(filter(None, misfits), "")])
     if all_arrays and (unknown := sorted(arrays.keys() - known)):
         problems.append(f"no variable for {unknown}")
     if problems:
         raise ValueError(
             f"the values are of another model: {_first(problems)}{_twice(known, arrays)}"
+        )
+
+    def load(it: tuple[Variable, str, Any]) -> Any:
+        variable, key, leaf = it
+        return _leaf(engine, variable, leaf, arrays[key], is_given=is_given)
+
+    wanted = [(variable, *it) for variable, leaves in found.items() for it in leaves.items()]
+    loaded = iter(loaded_from(arrays, load, wanted))
+    new: dict[Variable, Any] = {}
+    for variable, leaves in found.items():
+        parts = [next(loaded) for _ in leaves]
+        new[variable] = (
+            parts[0] if variable.on_host else engine.with_leaves(values[variable], parts)
         )
     return new
 
@@ -243,18 +247,21 @@ def _twice(ours: Iterable[str], saved: Collection[str]) -> str:
     return ""
 
 
-def _leaf(
-    engine: Engine, variable: Variable, key: str, leaf: Any, array: Any, *, is_given: bool
-) -> Any:
+def _misfit(engine: Engine, variable: Variable, key: str, leaf: Any, array: Any) -> str:
+    """Say why ``array`` cannot be restored in the place of ``leaf``; "" if it can."""
     if variable.on_host:
         if array.shape != () or array.dtype.kind not in "iu":
-            raise ValueError(f"{key!r} must be one integer, got {array.dtype}{list(array.shape)}")
-        return int(np.asarray(array))
+            return f"{key!r} must be one integer, got {array.dtype}{list(array.shape)}"
+        return ""
     shape, dtype = engine.host_form(leaf)
     if array.shape != shape or not engine.fits_saved(leaf, array.dtype):
-        raise ValueError(
-            f"{key!r} must be {dtype}{list(shape)}, got {array.dtype}{list(array.shape)}"
-        )
+        return f"{key!r} must be {dtype}{list(shape)}, got {array.dtype}{list(array.shape)}"
+    return ""
+
+
+def _leaf(engine: Engine, variable: Variable, leaf: Any, array: Any, *, is_given: bool) -> Any:
+    if variable.on_host:
+        return int(np.asarray(array))
     if isinstance(array, np.ndarray):
         return engine.place(leaf, array) if is_given else engine.from_host(leaf, array)
     return engine.from_source(leaf, array)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 from runhooks import clock
@@ -18,6 +19,9 @@ GRACE_SECS = 2.0
 # Whoever goes on after a Ctrl-C, as in a notebook, is patient again then.
 _HOLDS_SECS = 10.0
 _LOOK_SECS = 0.2
+
+# In a store, where looking at one takes as long as looking at many.
+_MOST_AT_ONCE = 16
 
 _at = -math.inf
 
@@ -44,6 +48,13 @@ def interrupting() -> Iterator[None]:
     except KeyboardInterrupt:
         interrupt()
         raise
+
+
+@contextmanager
+def reading_threads() -> Iterator[ThreadPoolExecutor]:
+    """Give threads that read files, several at a time; a Ctrl-C in the block soon ends them."""
+    with ThreadPoolExecutor(_MOST_AT_ONCE, "runhooks-read") as threads, interrupting():
+        yield threads
 
 
 def interrupted_at() -> float:

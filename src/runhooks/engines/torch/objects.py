@@ -16,7 +16,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from runhooks import arguments
-from runhooks.arrays.shards import Share, to_host
+from runhooks.arrays.shards import Share, loaded_from, to_host
 from runhooks.arrays.torch import ARRAYS, form, is_distributed
 from runhooks.engines.conform import fitted
 from runhooks.engines.torch.carried import is_carried
@@ -349,14 +349,14 @@ class TorchObjects:
                     f"{resized.size} cannot go on with: save after a step that applies them"
                 )
                 continue
-            names = names_in(saved)
+            names = list(dict.fromkeys(names_in(saved)))
             if missing := [it for it in names if it not in arrays]:
                 problems.append(f"missing {missing[:5]}")
                 continue
             likes = self._likes(name, names)
-            new[name] = join(
-                saved, {it: tensor_of(arrays[it], likes.get(it), copy=not is_given) for it in names}
-            )
+            load = partial(_tensor, arrays, likes, copy=not is_given)
+            tensors = zip(names, loaded_from(arrays, load, names), strict=True)
+            new[name] = join(saved, dict(tensors))
             problems += _misfits(name, self._saved[name], new[name])
         if problems:
             more = f"; and {len(problems) - 5} more" if len(problems) > 5 else ""
@@ -493,6 +493,12 @@ def _stateful(name: str, it: Any) -> Any:
 
 def _has(it: Any, *methods: str) -> bool:
     return all(callable(getattr(it, method, None)) for method in methods)
+
+
+def _tensor(
+    arrays: Mapping[str, Any], likes: Mapping[str, torch.Tensor], name: str, *, copy: bool
+) -> torch.Tensor:
+    return tensor_of(arrays[name], likes.get(name), copy=copy)
 
 
 def _misfits(name: str, target: Any, state: Mapping[str, Any]) -> Iterator[str]:
