@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
+from torchdata.stateful_dataloader import StatefulDataLoader
 
 import runhooks as rh
 
@@ -93,6 +94,42 @@ def test_signal_to_the_whole_group_loses_no_step(launcher_with, tmp_path):
     assert train("killed", "step")[:2] == ["4", "SIGTERM"]
     assert train("killed", "start")[:2] == ["8", "SIGTERM"]
     assert train("killed", "none")[2] == str(model.weight.tolist())
+
+
+VITAL = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
+
+
+def stateful_loader():
+    data = TensorDataset(torch.arange(20.0))
+    return StatefulDataLoader(data, 4, shuffle=True, generator=torch.Generator().manual_seed(0))
+
+
+def drawn_beside_others(last, directory):
+    """What is drawn from a loader through which a hook goes, too, every two steps."""
+    loader, seen = stateful_loader(), []
+    step = lambda batch: seen.append(batch[0].tolist())  # noqa: E731
+    with rh.torch.graph(step, data=loader, epochs=3, model=nn.Linear(1, 1)).as_default():
+        through = rh.CallHook(lambda: list(loader), every_n_steps=2)
+        rh.train.train("train_op", directory, [rh.StopAtStepHook(last_step=last), through])
+    return seen
+
+
+@VITAL
+@pytest.mark.parametrize("last", [3, 7])
+def test_a_stateful_loader_that_others_go_through_is_resumed_where_the_training_was(last, tmp_path):
+    undisturbed = drawn_beside_others(15, tmp_path / "undisturbed")
+    before = drawn_beside_others(last, tmp_path / "stopped")
+    assert before + drawn_beside_others(15, tmp_path / "stopped") == undisturbed
+
+
+@VITAL
+def test_a_stateful_loader_of_the_training_is_none_for_an_evaluation():
+    loader = stateful_loader()
+    graph = rh.torch.graph(lambda batch: None, data=loader, model=nn.Linear(1, 1))
+    with graph.as_default():
+        test = rh.EvaluationHook(lambda batch: {"mean": batch[0].mean()}, loader, every_n_steps=2)
+        with pytest.raises(ValueError, match="data must be a loader of its own"):
+            rh.train.train("train_op", hooks=[test])
 
 
 @pytest.mark.parametrize(("batch_size", "warns"), [(4, False), (8, True)])

@@ -203,6 +203,8 @@ def add_inputs(
     The first one of a training says when its epochs end. Any other is for evaluations alone.
     """
     graph = get_default_graph()
+    if not is_of_training:
+        _check_own_place(graph, source)
     op: Operation = graph.add(
         "Inputs", None, (source,), name=name, num_outputs=num_outputs, placement=Placement.HOST
     )
@@ -212,6 +214,16 @@ def add_inputs(
     elif is_first and not source.is_generator:
         graph.add_to_collection(GraphKeys.EPOCH_INPUT, op)
     return op
+
+
+def _check_own_place(graph: BaseGraph, source: Source) -> None:
+    theirs = graph.get_collection(GraphKeys.EVALUATION_INPUTS)
+    for op in graph.get_operations():
+        if op.type == "Inputs" and op not in theirs and source.shares_place(op.args[0]):
+            raise ValueError(
+                f"data must be a loader of its own: {op.name!r} of the training draws from this "
+                "one, and a loader with a state_dict is at one place only"
+            )
 
 
 def set_steps_per_epoch(graph: BaseGraph, steps: int | None) -> None:

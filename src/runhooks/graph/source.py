@@ -103,8 +103,12 @@ class Passes:
 
     @property
     def keeper(self) -> Keeper | None:
-        """The object that knows the position in this epoch, or None."""
-        return self._own_keeper or keeper_of(self._iterator)
+        """What knows the position in this epoch, or None."""
+        own, of_iterator = self._own_keeper, keeper_of(self._iterator)
+        if own is None or of_iterator is None:
+            return own or of_iterator
+        # A loader tells where its newest iterator is, which may be that of an evaluation.
+        return Keeper(of_iterator.get, own.set)
 
     @property
     def progress(self) -> Progress:
@@ -436,6 +440,10 @@ class Source:
     def is_generator(self) -> bool:
         """Whether it gives a random generator, and no data."""
         return isinstance(self._source, GeneratorState)
+
+    def shares_place(self, other: Source) -> bool:
+        """Return whether both are one stateful object, so that one draws on where the other is."""
+        return self._source is other._source and keeper_of(self._source) is not None
 
     @property
     def has_epochs(self) -> bool:
