@@ -1,10 +1,11 @@
 """How what ranks agree on grows, from 2 ranks to 1,000: requests to the store, bytes, seconds.
 
-The store is a TCPStore of torch, and the classes are those of the library, without a training
-around them. Requests, bytes and connections are counted. One process hosts the store; two more
-have the ranks as threads, so their seconds are upper bounds: from some hundred ranks on, what
-takes time is that these threads take turns. Requests are messages to the store: a ``get``, which
-waits first, is two. Bytes are those of keys and values.
+The store is a TCPStore of torch, or the coordination service of JAX, and the classes are those of
+the library, without a training around them. Requests, bytes and connections are counted. One
+process hosts the store; two more have the ranks as threads, so their seconds are upper bounds: from
+some hundred ranks on, what takes time is that these threads take turns. Requests are messages to
+the store: a ``get`` of torch, which waits first, is two. Bytes are those of keys and values. What
+clients of JAX send by themselves, a heartbeat every few seconds, is not counted.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,6 +30,7 @@ from runhooks.ranks import Group
 from runhooks.ranks.decisions import BEATS
 
 SIZES = (2, 16, 64, 256, 1_000)
+JAX_SIZES = (2, 16, 64, 256)
 PROCESSES = 2
 HOOKS = 5
 
@@ -43,6 +46,13 @@ MESSAGES = {
     "queue_pop": 2,
     "queue_len": 1,
 }
+
+#: Those of a client of JAX's coordination service, each of which is one message.
+JAX_METHODS = (
+    *("key_value_set", "key_value_try_get", "key_value_delete", "key_value_increment"),
+    "blocking_key_value_get",
+)
+MESSAGES |= dict.fromkeys(JAX_METHODS, 1)
 
 #: What ranks do, in this order, and what the tables call it.
 PHASES = {
@@ -106,9 +116,9 @@ class CountedStore:
     def __getattr__(self, name: str) -> Callable[..., Any]:
         method, messages, count = getattr(self._store, name), MESSAGES[name], self._count
 
-        def counted(*arguments: Any) -> Any:
-            result = method(*arguments)
-            count.requests += messages
+        def counted(*arguments: Any, **options: Any) -> Any:
+            count.requests += messages  # also if it says that there is nothing
+            result = method(*arguments, **options)
             count.size += _bytes(arguments) + _bytes(result)
             return result
 
@@ -121,21 +131,51 @@ def _bytes(value: Any) -> int:
     return sum(map(_bytes, value)) if isinstance(value, list | tuple) else 0
 
 
+def torch_groups(
+    port: int, ranks: Sequence[int], size: int, counts: list[Count]
+) -> Sequence[Group]:
+    from torch import distributed
+
+    from runhooks.engines.torch.group import TorchGroup
+
+    torch: Any = distributed
+    stores = [torch.TCPStore("127.0.0.1", port, None, False) for _ in ranks]
+    counted = [CountedStore(store, counts) for store in stores]
+    return [TorchGroup(store, rank, size) for store, rank in zip(counted, ranks, strict=True)]
+
+
+def jax_groups(port: int, ranks: Sequence[int], size: int, counts: list[Count]) -> Sequence[Group]:
+    from runhooks.engines.jax.group import JaxGroup
+
+    class Rank(JaxGroup):
+        def __init__(self, rank: int) -> None:
+            Group.__init__(self, rank, size)
+            client = jaxlib().get_distributed_runtime_client(f"127.0.0.1:{port}", rank)
+            client.connect()
+            self._client = CountedStore(client, counts)
+
+    with ThreadPoolExecutor(len(ranks)) as threads:  # a client waits for all others
+        return list(threads.map(Rank, ranks))
+
+
+def jaxlib() -> Any:
+    return import_module("jax._src.lib")._jax
+
+
+#: What makes some ranks of a runtime, whose host has a port.
+GROUPS: Mapping[str, Callable[[int, Sequence[int], int, list[Count]], Sequence[Group]]] = {
+    "torch": torch_groups,
+    "jax": jax_groups,
+}
+
+
 class Ranks:
     """The ranks of one process, each with a thread of its own."""
 
-    def __init__(self, port: int, ranks: Sequence[int], size: int) -> None:
-        from torch import distributed
-
-        from runhooks.engines.torch.group import TorchGroup
-
+    def __init__(self, port: int, ranks: Sequence[int], size: int, runtime: str = "torch") -> None:
         self.counts: list[Count] = []
         self.requests = self.size = 0
-        torch: Any = distributed
-        stores = [torch.TCPStore("127.0.0.1", port, None, False) for _ in ranks]
-        counted = [CountedStore(store, self.counts) for store in stores]
-        pairs = zip(counted, ranks, strict=True)
-        self.groups = [TorchGroup(store, rank, size) for store, rank in pairs]
+        self.groups = GROUPS[runtime](port, ranks, size, self.counts)
         self.last = size - 1
         self.threads = ThreadPoolExecutor(len(ranks))
         self.decisions: list[Any] = []
@@ -220,23 +260,26 @@ class Ranks:
         return Cost(self.requests - requests, self.size - size, secs)
 
 
-def be_ranks(port: int, first: int, last: int, size: int) -> None:
+def be_ranks(runtime: str, port: int, first: int, last: int, size: int) -> None:
     """Be the ranks from ``first`` to before ``last``; do each phase that is read, tell its cost."""
-    ranks = Ranks(port, range(first, last), size)
+    ranks = Ranks(port, range(first, last), size, runtime)
     print("connected", flush=True)
     for line in sys.stdin:
         print(json.dumps(ranks.make(line.strip())), flush=True)
     os._exit(0)  # without waiting for ranks that have failed
 
 
-def costs(size: int) -> tuple[dict[str, Cost], float]:
+def costs(size: int, runtime: str = "torch") -> tuple[dict[str, Cost], float]:
     """Return what each phase has cost ``size`` ranks, and the connections that each has made."""
-    store = hosted()
+    host = hosted() if runtime == "torch" else hosted_by_jax(size)
     before, count = _open_files(), min(PROCESSES, size)
     bounds = [size * number // count for number in range(count + 1)]
     processes = [
         subprocess.Popen(
-            [sys.executable, "-m", "bench.ranks_scale", *map(str, (store.port, *part, size))],
+            [
+                *(sys.executable, "-m", "bench.ranks_scale", runtime),
+                *map(str, (host.port, *part, size)),
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -273,6 +316,20 @@ def hosted() -> Any:
     )
 
 
+class JaxHost(NamedTuple):
+    """The coordination service in this process."""
+
+    port: int
+    service: Any
+
+
+def hosted_by_jax(size: int) -> JaxHost:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    service = jaxlib().get_distributed_runtime_service(f"127.0.0.1:{port}", size)
+    return JaxHost(port, service)
+
+
 def _line_of(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
     if line := process.stdout.readline():
@@ -285,27 +342,28 @@ def _open_files() -> int:
 
 
 def tables(effort: Effort) -> Iterator[Growth]:
-    sizes = effort.sizes(*SIZES)
-    found = [costs(size) for size in sizes]
+    yield from _growths(effort.sizes(*SIZES), "torch", "")
+    yield from _growths(effort.sizes(*JAX_SIZES), "jax", ", JAX")
+
+
+def _growths(sizes: Sequence[int], runtime: str, of: str) -> Iterator[Growth]:
+    found = [costs(size, runtime) for size in sizes]
     for title, unit, figure in FIGURES:
         made = [
-            _table(title, unit, {name: figure(of_size[phase]) for phase, name in NAMED.items()})
+            _table(
+                title + of, unit, {name: figure(of_size[phase]) for phase, name in NAMED.items()}
+            )
             for of_size, _ in found
         ]
-        yield Growth(title=title, axis="ranks", sizes=list(sizes), tables=made)
+        yield Growth(title=title + of, axis="ranks", sizes=list(sizes), tables=made)
     beats_a_second = BEATS / Group.silence_secs
-    made = [
-        _table(
-            "idle",
-            "",
-            {
-                "requests a second": of_size["beat"].requests * beats_a_second,
-                "connections of a rank, one of them torch's own": connections,
-            },
-        )
-        for of_size, connections in found
-    ]
-    yield Growth(title="idle ranks", axis="ranks", sizes=list(sizes), tables=made)
+    made = []
+    for of_size, connections in found:
+        idle = {"requests a second": of_size["beat"].requests * beats_a_second}
+        if runtime == "torch":  # clients of JAX in one process share a connection
+            idle["connections of a rank, one of them torch's own"] = connections
+        made.append(_table(f"idle{of}", "", idle))
+    yield Growth(title=f"idle ranks{of}", axis="ranks", sizes=list(sizes), tables=made)
 
 
 def _table(title: str, unit: str, figures: Mapping[str, float]) -> Table:
@@ -314,4 +372,4 @@ def _table(title: str, unit: str, figures: Mapping[str, float]) -> Table:
 
 
 if __name__ == "__main__":
-    be_ranks(*map(int, sys.argv[1:]))
+    be_ranks(sys.argv[1], *map(int, sys.argv[2:]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import combinations
+from itertools import chain, combinations
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -15,6 +15,7 @@ from runhooks.stores.interruption import reading_threads
 Array = np.ndarray[Any, np.dtype[Any]]
 
 _SAMPLE_ITEMS = 16
+_TOGETHER = 16  # arrays
 
 _Wanted = TypeVar("_Wanted")
 _Loaded = TypeVar("_Loaded")
@@ -87,8 +88,12 @@ def loaded_from(
     """
     if all(isinstance(it, np.ndarray) for it in arrays.values()):
         return list(map(load, wanted))
+    listed = list(wanted)
+    # Neighbours go to one thread: handing over each alone takes longer than reading it from a disk.
+    parts = [listed[at : at + _TOGETHER] for at in range(0, len(listed), _TOGETHER)]
     with reading_threads() as threads:
-        return list(threads.map(load, wanted))
+        loaded = threads.map(lambda part: list(map(load, part)), parts)
+        return list(chain.from_iterable(loaded))
 
 
 class Share(NamedTuple):
