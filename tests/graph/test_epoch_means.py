@@ -506,6 +506,23 @@ def test_a_state_starts_anew_in_each_epoch(engine, last, tmp_path):
     assert parts + totals(engine, folder=tmp_path) == pytest.approx(expected * 3, rel=1e-6)
 
 
+# --- other means than before
+
+
+@pytest.mark.every_engine
+def test_a_training_may_be_resumed_with_other_means(engine, caplog, tmp_path):
+    def means(*names):
+        return lambda: [rh.epoch_mean("loss", name=name) for name in names]
+
+    whole = train(means("a"), engine)
+    train(means("a", "b"), engine, last=1, folder=tmp_path)
+    first, second = train(means("b", "c"), engine, folder=tmp_path)
+    assert "saved without c" in caplog.text
+    assert "saved without b" not in caplog.text
+    assert [first[0], second[0], second[1]] == [whole[0][0], *whole[1] * 2]
+    assert first[1] == pytest.approx(mean(losses(engine)[1:], [1, 2]))
+
+
 # --- mistakes
 
 

@@ -17,6 +17,9 @@ from runhooks.graph.graph import Graph, own_graph
 from runhooks.graph.nodes import LATEST, Effect, Operation, Tensor, Variable
 from runhooks.trigger import no_epochs
 
+#: How the names of variables end that hold the sums of a mean, and so nothing of the model.
+EPOCH_SUMS = "/epoch_sums"
+
 
 def epoch_mean(
     tensor: Tensor | str, weight: Tensor | str | float | None = None, name: str | None = None
@@ -28,6 +31,9 @@ def epoch_mean(
     epoch, also after a resume in the middle. A run that makes no such step finds the mean that the
     last one has left. Sums are float64, or on JAX float32 with a compensation: the mean of a
     million values is right to 1e-7.
+
+    A training may be resumed with other means than before: one that is new is the mean of the rest
+    of the epoch, as a warning says.
 
         hooks = [rh.LoggingTensorHook([rh.epoch_mean("loss")], trigger=rh.Trigger(every_epochs=1))]
 
@@ -52,7 +58,7 @@ def epoch_mean(
     name = name or f"epoch_mean/{names.cleaned(value.op.name, 'value')}"
     counted = _examples(graph, value) if weight is None else weight
     counted = _tensor(graph, counted) if isinstance(counted, str) else counted
-    sums = Variable(engine.new_sums, name=f"{name}/sums", trainable=False)
+    sums = Variable(engine.new_sums, name=f"{name}{EPOCH_SUMS}", trainable=False)
     add = partial(engine.add_to_sums, value.name)
     total = update(sums, add, value, counted, name=f"{name}/update")
     fresh = update(sums, lambda _: engine.new_sums(), name=f"{name}/reset")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -14,8 +15,11 @@ from runhooks.contract import PreparedRun
 from runhooks.engines.conform import fitted
 from runhooks.graph.base import ClosedSessionError
 from runhooks.graph.engine import Engine
+from runhooks.graph.epoch_means import EPOCH_SUMS
 from runhooks.graph.nodes import InitialFrom, Variable
 from runhooks.near_names import suggestion
+
+_log = logging.getLogger("runhooks")
 
 
 class VariableValues:
@@ -197,7 +201,8 @@ def values_from(
 ) -> dict[Variable, Any]:
     """Return new values in place of ``values``, made of ``arrays``.
 
-    ``is_given``: as in ``Snapshot``.
+    ``is_given``: as in ``Snapshot``. The sums of means may be on one side alone: what is reported
+    of a training does not make it another.
 
     Raises:
         ValueError: Naming the arrays that are missing, or of another shape or dtype, or that, with
@@ -205,6 +210,9 @@ def values_from(
     """
     problems: list[str] = []
     found = {variable: saved_leaves(engine, variable, it) for variable, it in values.items()}
+    if all_arrays:
+        for variable in [it for it, leaves in found.items() if _is_new_mean(it, leaves, arrays)]:
+            del found[variable]
     known = {key for leaves in found.values() for key in leaves}
     for variable, leaves in found.items():
         if missing := sorted(leaves.keys() - arrays.keys()):
@@ -212,7 +220,8 @@ def values_from(
             continue
         misfits = (_misfit(engine, variable, key, it, arrays[key]) for key, it in leaves.items())
         problems += filter(None, [next(filter(None, misfits), "")])
-    if all_arrays and (unknown := sorted(arrays.keys() - known)):
+    unknown = [it for it in sorted(arrays.keys() - known) if not it.endswith(EPOCH_SUMS)]
+    if all_arrays and unknown:
         problems.append(f"no variable for {unknown}")
     if problems:
         raise ValueError(
@@ -232,6 +241,18 @@ def values_from(
             parts[0] if variable.on_host else engine.with_leaves(values[variable], parts)
         )
     return new
+
+
+def _is_new_mean(variable: Variable, leaves: Collection[str], arrays: Collection[str]) -> bool:
+    name = variable.op.name
+    is_new = name.endswith(EPOCH_SUMS) and not any(key in arrays for key in leaves)
+    if is_new:
+        _log.warning(
+            "the checkpoint was saved without %s: at the end of this epoch, it is the mean of what "
+            "is left of it",
+            name.removesuffix(EPOCH_SUMS),
+        )
+    return is_new
 
 
 def _twice(ours: Iterable[str], saved: Collection[str]) -> str:
