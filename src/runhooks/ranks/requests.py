@@ -29,7 +29,7 @@ class Requests:
 
     def __init__(self) -> None:
         self._lost: str | None = None
-        self._line: _Line | None = None
+        self._lines: list[_Line] = []  # of which the first is used
 
     def answer(self, secs: float, act: Callable[..., _T], *args: Any) -> _T:
         """Return ``act(*args)``, which asks the store.
@@ -44,7 +44,7 @@ class Requests:
                 can be started.
             Exception: Whatever ``act`` raises.
         """
-        line = self._line or self._started()
+        line = self._lines[0] if self._lines else self._started()
         if threading.get_ident() == line.thread:
             return act(*args)
         answer: Future[_T] = Future()
@@ -76,10 +76,13 @@ class Requests:
             raise UnavailableError(
                 f"no thread can be started that asks the store of the ranks: {error}"
             ) from error
-        # Of two threads that come here at once, each may have a line: both ask the store.
-        self._line = line
-        weakref.finalize(self, line.asked.put, None).atexit = False  # what exits may ask, too
-        return line
+        # Of two threads that come here at once, the line of one is used by both.
+        self._lines.append(line)
+        if (first := self._lines[0]) is line:
+            weakref.finalize(self, line.asked.put, None).atexit = False  # what exits may ask, too
+        else:
+            line.asked.put(None)
+        return first
 
 
 class _Line:
