@@ -220,7 +220,10 @@ def _not_data(parameters: Sequence[str]) -> str:
     keys = [it for it in parameters if it.endswith(("rng", "key"))]
     if keys:
         return f"; a random key is given as {keys[0]}=rh.random_key"
-    return f"; a state is given by its name, such as {parameters[0]}=..."
+    return (
+        f"; a state is given by its name, such as {parameters[0]}=..., and a parameter of a test "
+        "step that takes one has that name"
+    )
 
 
 def state_tensor(graph: Graph, name: str, value: Any) -> Tensor:
