@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import re
+import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -142,6 +143,9 @@ class TorchObjects:
         #: How many steps were begun.
         self.begun = 0
         self._settled = 0
+        #: Held while a function is called that is preserved: an evaluation in another thread, which
+        #: is preserved over several runs, must neither begin nor end meanwhile.
+        self.calling = threading.RLock()
         self._is_preserving = False
         #: Whether it was logged in this session that compiled code runs eagerly in some runs.
         self.has_logged_eager = False
@@ -167,16 +171,21 @@ class TorchObjects:
     @contextmanager
     def preserved(self) -> Iterator[None]:
         """As ``StatefulObjects.preserved``."""
-        modes = [(it, it.training) for module in self.modules().values() for it in module.modules()]
-        is_outermost, self._is_preserving = not self._is_preserving, True
+        restored = ExitStack()
+        modules = self.modules().values()
+        with self.calling:
+            modes = [(it, it.training) for module in modules for it in module.modules()]
+            is_outermost, self._is_preserving = not self._is_preserving, True
+            if is_outermost:
+                restored.enter_context(generators_left_alone(self._generators))
         try:
-            with generators_left_alone(self._generators) if is_outermost else nullcontext():
-                yield
+            yield
         finally:
-            self._is_preserving = not is_outermost
-            for module, training in modes:
-                if module.training is not training:
-                    module.training = training
+            with self.calling, restored:
+                self._is_preserving = not is_outermost
+                for module, training in modes:
+                    if module.training is not training:
+                        module.training = training
 
     def find(self, name: str) -> Any:
         """Return the module, parameter or buffer ``"<object>/<path>"``, or the object, or None."""

@@ -127,7 +127,8 @@ def preserving(operations: Iterable[Ready], objects: Callable[[], TorchObjects])
 
     def preserved(fn: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any) -> Any:
-            with objects().preserved():
+            found = objects()
+            with found.calling, found.preserved():
                 return fn(*args)
 
         return call
