@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib.util
+import itertools
 import json
 import os
 import signal
@@ -269,6 +270,7 @@ class Launcher:
             | {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""},
             start_new_session=True,
         )
+        self._cases = itertools.count()
 
     def close(self) -> None:
         """End it, and all that it has started."""
@@ -284,6 +286,20 @@ class Launcher:
     def wait(self, process: int) -> int:
         """Wait for the end of a process; its status, or minus the signal that ended it."""
         return self._do("wait", process)
+
+    def outcome(self, folder: Path, program: Path, /, **case: Any) -> tuple[int, Any]:
+        """Run a program, which may kill itself; its status, and what it has printed last in JSON.
+
+        It gets ``case`` as a file. If it has printed nothing in JSON, that is None.
+        """
+        number = next(self._cases)
+        file, log = folder / f"{number}.json", folder / f"{number}.log"
+        file.write_text(json.dumps(case, default=str))
+        status = self.wait(self.start(log, program, file))
+        lines = log.read_text().splitlines()
+        assert status in (0, -signal.SIGKILL), lines
+        printed = [line for line in lines if line.startswith(("{", "["))]
+        return status, json.loads(printed[-1], parse_constant=str) if printed else None
 
     def kill(self, process: int) -> None:
         """Kill a process, and wait for its end."""

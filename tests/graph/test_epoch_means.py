@@ -468,6 +468,15 @@ def test_of_two_steps_metric_objects_are_computed_after_either():
     assert kept == [1.0] * 4
 
 
+@pytest.mark.every_engine
+def test_it_is_fetched_by_its_name(engine):
+    with rh.graph(train_step, total=np.float32(0), data=BATCHES, engine=engine).as_default():
+        rh.epoch_mean("loss")
+        with rh.MonitoredSession() as session:
+            _, loss, mean = session.run(["train_op", "loss", "epoch_mean/loss"])
+    assert float(mean) == pytest.approx(float(loss))
+
+
 def test_before_the_first_step_it_is_not_a_number():
     with rh.graph(train_step, total=np.float32(0), data=BATCHES).as_default():
         mean = rh.epoch_mean("loss")

@@ -1,7 +1,5 @@
 """A training that is killed or stopped in an evaluation goes on as if nothing had happened."""
 
-import itertools
-import json
 import signal
 from pathlib import Path
 
@@ -21,16 +19,9 @@ def processes(launcher_with):
 @pytest.fixture
 def run(processes, tmp_path):
     """Runs the program in a process of its own; returns its status and what it has returned."""
-    counter = itertools.count()
 
     def run(folder="run", **arguments):
-        number = next(counter)
-        case, log = tmp_path / f"{number}.json", tmp_path / f"{number}.log"
-        case.write_text(json.dumps({"folder": str(tmp_path / folder), **arguments}))
-        status = processes.wait(processes.start(log, PROGRAM, case))
-        assert status in (0, -signal.SIGKILL), log.read_text()
-        printed = [line for line in log.read_text().splitlines() if line.startswith("{")]
-        return status, json.loads(printed[-1], parse_constant=str) if printed else None
+        return processes.outcome(tmp_path, PROGRAM, folder=tmp_path / folder, **arguments)
 
     return run
 

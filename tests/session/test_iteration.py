@@ -1,7 +1,5 @@
 """``session.iteration()``: several runs are a whole, or not at all: saved, resumed and stopped."""
 
-import itertools
-import json
 import signal
 from pathlib import Path
 
@@ -24,17 +22,9 @@ def processes(launcher_with):
 @pytest.fixture
 def run(processes, tmp_path):
     """Runs the program in a process of its own; returns its status and what it has printed."""
-    counter = itertools.count()
 
     def run(folder="run", **arguments):
-        number = next(counter)
-        case, log = tmp_path / f"{number}.json", tmp_path / f"{number}.log"
-        case.write_text(json.dumps({"folder": str(tmp_path / folder), **arguments}))
-        status = processes.wait(processes.start(log, PROGRAM, case))
-        lines = log.read_text().splitlines()
-        printed = [line for line in lines if line.startswith("[")]
-        assert status in (0, -signal.SIGKILL), log.read_text()
-        return status, json.loads(printed[-1]) if printed else None
+        return processes.outcome(tmp_path, PROGRAM, folder=tmp_path / folder, **arguments)
 
     return run
 

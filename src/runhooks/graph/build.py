@@ -200,7 +200,8 @@ def add_inputs(
 ) -> Operation:
     """Add an operation to the default graph that draws from ``source``.
 
-    The first one of a training says when its epochs end. Any other is for evaluations alone.
+    The first one of a training says when its epochs end. One that is not of the training is for
+    evaluations alone.
     """
     graph = get_default_graph()
     if not is_of_training:

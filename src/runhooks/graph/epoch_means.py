@@ -1,8 +1,9 @@
-"""``epoch_mean`` and ``epoch_metrics``: what the steps of an epoch add up to; and what starts anew.
+"""What the steps of an epoch add up to, and what starts anew with an epoch.
 
-The first two are computed by the runs that make steps, and asked for by nobody. The sums are a
-variable, which checkpoints hold; the first run of an epoch starts them anew, so that hooks that act
-at the end of an epoch, savers and ``end`` still find the whole.
+``epoch_mean`` and ``epoch_metrics`` are computed by the runs that make steps, and asked for by
+nobody. The sums are a variable, which checkpoints hold. The first run of an epoch starts them anew,
+as it does for ``reset_each_epoch``, so that hooks that act at the end of an epoch, savers and
+``end`` still find the whole.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ def epoch_mean(
     million values is right to 1e-7.
 
     A training may be resumed with other means than before: one that is new is the mean of the rest
-    of the epoch, as a warning says.
+    of the epoch, as a warning says. Not so on a ``tf.Graph``: its ``tf.train.Saver`` restores the
+    variables that were saved, and no others.
 
         hooks = [rh.LoggingTensorHook([rh.epoch_mean("loss")], trigger=rh.Trigger(every_epochs=1))]
 
@@ -65,8 +67,8 @@ def epoch_mean(
     graph.add_to_collection(GraphKeys.STEP_UPDATES, total.op)
     graph.add_to_collection(GraphKeys.STEP_UPDATES, epoch.op)
     graph.add_to_collection(GraphKeys.EPOCH_RESETS, fresh.op)
-    mean: Tensor = call(engine.mean_of_sums, _so_far(graph, sums), name=name)
-    return mean
+    mean = graph.add(LATEST, engine.mean_of_sums, (_so_far(graph, sums),), name=name)
+    return mean.outputs[0]
 
 
 def epoch_metrics(state: str, name: str | None = None) -> Tensor:
@@ -99,8 +101,7 @@ def epoch_metrics(state: str, name: str | None = None) -> Tensor:
         _check_metrics(state, found)
         if callable(keep := getattr(found, "persistent", None)):
             keep(True)  # or the state_dict of torchmetrics is empty
-        computed = graph.add(LATEST, found.compute, name=f"{name}/compute")
-        value: Tensor = call(_same, computed.outputs[0], name=name)
+        value: Tensor = graph.add(LATEST, found.compute, name=name).outputs[0]
         graph.add_to_collection(GraphKeys.EPOCH_RESETS, found.reset)
     else:
         variable = _state(graph, state)

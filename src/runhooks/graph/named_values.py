@@ -11,11 +11,11 @@ from typing import Any
 from runhooks.graph import nest
 from runhooks.graph.epochs import EPOCH
 from runhooks.graph.graph import Graph
-from runhooks.graph.nodes import Below, Operation, Placement, Tensor, paths_below
+from runhooks.graph.nodes import LATEST, Below, Operation, Placement, Tensor, paths_below
 from runhooks.near_names import suggestion
 
 #: Types of operations whose name means their value, where others mean the operation.
-_FETCHED_AS_VALUES = ("StepOutput", "Placeholder", "Variable", "Call", "GetItem")
+_FETCHED_AS_VALUES = ("StepOutput", "Placeholder", "Variable", "Call", "GetItem", LATEST)
 
 #: Types of operations that have values of the step, and compute nothing of their own.
 _VALUES = ("StepOutput", "Placeholder", "Variable", "Part")

@@ -220,8 +220,8 @@ def values_from(
             continue
         misfits = (_misfit(engine, variable, key, it, arrays[key]) for key, it in leaves.items())
         problems += filter(None, [next(filter(None, misfits), "")])
-    unknown = [it for it in sorted(arrays.keys() - known) if not it.endswith(EPOCH_SUMS)]
-    if all_arrays and unknown:
+    unknown = sorted(arrays.keys() - known) if all_arrays else []
+    if unknown := [it for it in unknown if not it.endswith(EPOCH_SUMS)]:
         problems.append(f"no variable for {unknown}")
     if problems:
         raise ValueError(

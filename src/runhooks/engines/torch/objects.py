@@ -149,7 +149,7 @@ class TorchObjects:
         self._is_preserving = False
         #: Whether it was logged in this session that compiled code runs eagerly in some runs.
         self.has_logged_eager = False
-        self._to_check = self.modules()  # for evaluation mode
+        self._to_check = self.modules()  # those that no step has left in evaluation mode
 
     def __repr__(self) -> str:
         return ", ".join(self._objects) or "no objects"
