@@ -21,6 +21,7 @@ import runhooks as rh
 from runhooks.checkpoint import Saver, Snapshot, read_checkpoint, restore_latest, write_checkpoint
 from runhooks.checkpoint.format import StoredCheckpoint
 from runhooks.errors import DataLossError, NotFoundError
+from runhooks.testing import FakeClock
 from tests.checkpoint.sealing import forge
 
 FILE = "checkpoint.safetensors"
@@ -216,12 +217,14 @@ def copy_of(directory):
 
 @pytest.fixture
 def saved(tmp_path):
-    """A directory with checkpoints of the steps 0, 1 and 2, to tamper with."""
+    """A directory with checkpoints of the steps 0, 1 and 2, of a time past, to tamper with."""
     states = {"Best": {"value": np.float32(1), "table": np.arange(3)}}
-    for step in range(3):
-        arrays = {"global_step": np.array(step), "w": np.ones(4)}
-        path = tmp_path / "run" / f"model.ckpt-{step}"
-        write_checkpoint(path, Snapshot(arrays, states), global_step=step)
+    with FakeClock() as clock:
+        for step in range(3):
+            arrays = {"global_step": np.array(step), "w": np.ones(4)}
+            path = tmp_path / "run" / f"model.ckpt-{step}"
+            write_checkpoint(path, Snapshot(arrays, states), global_step=step)
+            clock.advance(1)
     return tmp_path / "run"
 
 

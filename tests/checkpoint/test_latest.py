@@ -79,6 +79,7 @@ def test_an_unfinished_one_is_none(tmp_path):
             checkpoint_step(tmp_path / name)
 
 
+@pytest.mark.usefixtures("fake_clock")
 def test_one_that_is_cut_short_is_not_complete(tmp_path):
     sound, damaged = write(tmp_path / "model-1", 1), Path(write(tmp_path / "model-2", 2))
     (damaged / "checkpoint.safetensors").write_bytes(b"")
