@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from fractions import Fraction
 from typing import Any
 
@@ -62,6 +63,8 @@ class Epochs:
         global_step: Returns the global step of the session.
         position: Returns the open input of an operation, or else where a checkpoint has left it.
         opened: Returns the input of an operation, which it opens.
+        lock: Held while elements are looked at ahead: drawing them may change random generators,
+            whose states a run of another thread may be about to restore.
     """
 
     def __init__(
@@ -70,6 +73,7 @@ class Epochs:
         global_step: Callable[[], int | None],
         position: Callable[[Operation], OpenInput | Mapping[str, Any]] | None = None,
         opened: Callable[[Operation], OpenInput] | None = None,
+        lock: AbstractContextManager[Any] | None = None,
     ) -> None:
         self._steps = steps_per_epoch(graph)
         self._global_step = global_step
@@ -77,6 +81,7 @@ class Epochs:
         self.input = epoch_input(graph) if position is not None else None
         self._position = position
         self._opened = opened
+        self._lock = nullcontext() if lock is None else lock
         self._most = None if self.input is None else self._source.epochs
         self._looks_ahead = False
 
@@ -162,13 +167,14 @@ class Epochs:
         """Whether all elements of all epochs were drawn, as far as that is known."""
         if self._most is None:
             return False
-        progress, passes = self._progress(), self._passes()
-        if progress.done + progress.is_at_end < self._most:
-            return False
-        if passes is not None and progress.done < self._most:
-            passes.look_ahead(1)  # the length that a loader tells may be too small
-            return passes.progress.found_end
-        return True
+        with self._lock:
+            progress, passes = self._progress(), self._passes()
+            if progress.done + progress.is_at_end < self._most:
+                return False
+            if passes is not None and progress.done < self._most:
+                passes.look_ahead(1)  # the length that a loader tells may be too small
+                return passes.progress.found_end
+            return True
 
     @property
     def end(self) -> str:
@@ -183,18 +189,19 @@ class Epochs:
         return source
 
     def _done_after(self, draws: int) -> Fraction:
-        passes = self._begun() if draws else self._passes()
-        progress = self._progress()
-        if self._looks_ahead and passes is not None and progress.drawn:
-            passes.look_ahead(1)
-            progress = passes.progress
-        done, drawn, length = progress.done, progress.drawn, progress.length
-        if progress.is_at_end:
-            done, drawn = done + 1, 0
-        if length is None:
-            is_last = draws > 0 and self._looks_ahead and passes is not None and passes.next_is_last
-            return Fraction(done + is_last)
-        return done + Fraction(min(drawn + draws, length), length or 1)
+        with self._lock:
+            passes = self._begun() if draws else self._passes()
+            progress = self._progress()
+            if self._looks_ahead and passes is not None and progress.drawn:
+                passes.look_ahead(1)
+                progress = passes.progress
+            done, drawn, length = progress.done, progress.drawn, progress.length
+            if progress.is_at_end:
+                done, drawn = done + 1, 0
+            if length is None:
+                looks = draws > 0 and self._looks_ahead
+                return Fraction(done + (looks and passes is not None and passes.next_is_last))
+            return done + Fraction(min(drawn + draws, length), length or 1)
 
     def _begun(self) -> Passes | None:
         """Return the way of the input through its epochs; the one of its next element has begun.

@@ -38,7 +38,9 @@ class SessionInputs:
         self._reset = reset
         self._epoch: int | None = None  # the one that was drawn last, where it is drawn
         #: The epochs of the training.
-        self.epochs = Epochs(graph, lambda: values.global_step, self._place_of, self.at)
+        self.epochs = Epochs(
+            graph, lambda: values.global_step, self._place_of, self.at, values.lock
+        )
         #: The inputs that are open, by their operation.
         self.opened: dict[Operation, OpenInput] = {}
         # Where inputs that are still to be opened were left, by the name of their operation.
