@@ -1,5 +1,6 @@
 """One process at a time saves checkpoints in a directory."""
 
+import os
 import resource
 import shutil
 import socket
@@ -12,6 +13,7 @@ import pytest
 
 import runhooks as rh
 from runhooks.checkpoint import DirectoryLock
+from runhooks.testing import FakeClock
 
 PROGRAM = """
 import sys, time
@@ -216,6 +218,59 @@ def test_neither_a_killed_process_nor_one_that_could_not_begin_is_in_anybodys_wa
     other.wait()
     assert train(tmp_path) == 1
     del caught
+
+
+KILLED_AS_IT_FORKS = """
+import os, signal, sys
+
+held, told = map(int, sys.argv[2:])
+
+def stay():
+    os.write(told, b"x")
+    os.read(held, 1)
+
+os.register_at_fork(after_in_child=stay)  # before what runhooks does there
+
+import runhooks as rh
+
+with rh.Graph().as_default():
+    rh.train.get_or_create_global_step()
+    with rh.MonitoredTrainingSession(checkpoint_dir=sys.argv[1]):
+        if os.fork() == 0:
+            os._exit(0)
+        signal.pause()
+"""
+
+
+@pytest.fixture
+def locked_by_a_child(tmp_path):
+    """``tmp_path`` is locked by the child of a killed process; returns what ends the child."""
+    (held, end), (begun, told) = os.pipe(), os.pipe()
+    words = [sys.executable, "-c", KILLED_AS_IT_FORKS, tmp_path, str(held), str(told)]
+    with subprocess.Popen(words, pass_fds=(held, told)) as process:
+        os.close(held)
+        os.close(told)
+        assert os.read(begun, 1) == b"x"
+        process.kill()
+    os.close(begun)
+    done = []
+    yield lambda: done or (done.append(True), os.close(end))
+    assert done
+
+
+def test_a_child_that_was_being_forked_as_its_parent_was_killed_is_waited_for(
+    locked_by_a_child, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("time.sleep", lambda secs: locked_by_a_child())
+    assert train(tmp_path) == 1
+
+
+def test_a_child_that_does_not_end_is_waited_for_in_vain(locked_by_a_child, tmp_path, monkeypatch):
+    with FakeClock() as clock:
+        monkeypatch.setattr("time.sleep", lambda secs: clock.advance(4))
+        with pytest.raises(RuntimeError, match="another process.* is_chief"):
+            train(tmp_path)
+    locked_by_a_child()
 
 
 def test_of_two_sessions_that_begin_at_once_one_is_refused(tmp_path, monkeypatch):

@@ -13,12 +13,14 @@ import os
 import re
 import socket
 import threading
+import time
 import weakref
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from runhooks import clock
 from runhooks.checkpoint.files import place_of, printable
 from runhooks.ranks import current_group
 from runhooks.stores import RetryPolicy, is_url, joined
@@ -132,6 +134,8 @@ def _this_process() -> str:
 
 _NAME = ".chief.lock"
 _MOST_OWNER_BYTES = 1024
+_OWNER = re.compile(r"process (?P<pid>[0-9]+) on (?P<host>.+)")
+_DYING_SECS = 10  # what a forked child may take, on a loaded machine, to begin and to let go
 
 
 @dataclass
@@ -171,6 +175,8 @@ class DirectoryLock:
     In a group of ranks, which save together, the chief alone takes it.
 
     The system releases it when the process ends, however it ends; a forked child does not hold it.
+    A child that was being forked as the process was killed lets go of it in a moment, which is
+    waited for.
     Where the system or the file system has no such locks, nothing is locked. A directory in a store
     is claimed: whoever comes later has it.
 
@@ -231,7 +237,13 @@ class DirectoryLock:
         except ImportError:  # Windows
             return
         self._directory.mkdir(parents=True, exist_ok=True)
-        key = os.path.realpath(self._directory)
+        deadline = clock.monotonic() + _DYING_SECS
+        while not self._take_file(fcntl, self._directory, waits=clock.monotonic() < deadline):
+            time.sleep(0.01)
+
+    def _take_file(self, fcntl: Any, directory: Path, waits: bool) -> bool:
+        """Lock the file; return False if a process that has ended holds it, and ``waits``."""
+        key = os.path.realpath(directory)
         with _guard:
             self._leave_file()
             file = _locked.get(key)
@@ -241,13 +253,19 @@ class DirectoryLock:
                 file.leave()
                 file = None
             if file is None:
-                file = _lock_file(fcntl, self._directory)
+                try:
+                    file = _lock_file(fcntl, directory)
+                except _HeldError as error:
+                    if waits and _has_ended(error.owner):
+                        return False
+                    raise
                 if file is None:
-                    return
+                    return True
                 _locked[key] = file
         self._file = file
         # Not __del__, which the interpreter may call when nothing is left of the modules.
         self._leave = weakref.finalize(self, file.leave)
+        return True
 
     def _leave_file(self) -> None:
         self._file = None
@@ -272,6 +290,31 @@ class DirectoryLock:
                 del _sole[key]
 
 
+class _HeldError(RuntimeError):
+    """Another process, ``owner``, has locked the directory."""
+
+    def __init__(self, directory: Path, owner: str) -> None:
+        super().__init__(
+            f"another process saves checkpoints in {str(directory)!r}: {owner!r}. Stop it, give "
+            "another directory, or pass is_chief=False in all processes of a training but one"
+        )
+        self.owner = owner
+
+
+def _has_ended(owner: str) -> bool:
+    """Whether the process that ``owner`` names was one of this host, and is no more."""
+    found = _OWNER.fullmatch(owner)
+    if found is None or found["host"] != socket.gethostname():
+        return False
+    try:
+        os.kill(int(found["pid"]), 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, OverflowError):
+        pass
+    return False
+
+
 def _lock_file(fcntl: Any, directory: Path) -> _LockedFile | None:
     """Lock the file in the directory; return None where it cannot be locked."""
     path = directory / _NAME
@@ -285,11 +328,7 @@ def _lock_file(fcntl: Any, directory: Path) -> _LockedFile | None:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except (BlockingIOError, PermissionError):
                 owner = os.pread(descriptor, _MOST_OWNER_BYTES, 0).decode("utf-8", "replace")
-                raise RuntimeError(
-                    f"another process saves checkpoints in {str(directory)!r}: "
-                    f"{owner.strip() or 'unknown'!r}. Stop it, give another directory, or pass "
-                    "is_chief=False in all processes of a training but one"
-                ) from None
+                raise _HeldError(directory, owner.strip() or "unknown") from None
             except OSError as error:
                 _log.info("%s cannot be locked: %s", directory, error)
                 return None
