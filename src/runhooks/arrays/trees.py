@@ -69,8 +69,12 @@ def walk(
     if container is None:
         yield path, tree
         return
+    begin = f"{path}{separator}" if path else ""
     for key, part in container.items(tree):
-        yield from walk(part, f"{path}{separator}{key}" if path else str(key), of, separator)
+        if of(part) is None:  # without a generator for each leaf
+            yield f"{begin}{key}", part
+        else:
+            yield from walk(part, f"{begin}{key}", of, separator)
 
 
 def mapped(fn: Callable[[Any], Any], tree: Any, of: Containers = container_of) -> Any:

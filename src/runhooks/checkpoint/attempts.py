@@ -27,7 +27,7 @@ from runhooks import clock
 from runhooks.checkpoint.files import printable
 from runhooks.checkpoint.format import read_manifest
 from runhooks.checkpoint.manifest import FileDigest
-from runhooks.checkpoint.tensors import COMMIT, Encoding, sum_of
+from runhooks.checkpoint.tensors import COMMIT, PIECE_BYTES, Encoding, sum_of
 from runhooks.errors import DataLossError, NotFoundError
 from runhooks.stores.path import AnyPath, StorePath
 
@@ -35,6 +35,8 @@ _log = logging.getLogger("runhooks")
 
 # No save takes that long; the clocks of two machines do not differ by as much either.
 _DAY_SECS = 86_400
+
+_PAGE_BYTES = 4096
 
 # A process number does not identify a process: containers give the same one after each start.
 _TOKEN = os.urandom(4).hex()
@@ -83,8 +85,9 @@ def commit(path: AnyPath, content: Encoding, replaces: bool) -> None:
         write_file(file, content)
     else:
         _create(file, content)
-    with suppress(OSError):  # what is left is swept later
-        _remove(path, superseded)
+    if superseded:
+        with suppress(OSError):  # what is left is swept later
+            _remove(path, superseded)
 
 
 def abandon(path: AnyPath, attempt: str) -> None:
@@ -210,17 +213,21 @@ def _with_header(content: Encoding) -> tuple[list[Any], FileDigest]:
 
 def _write(path: Path, content: Encoding) -> FileDigest:
     sums = []
-    begun = size = content.header_bytes
+    size = content.header_bytes
+    begun = -(-size // _PAGE_BYTES) * _PAGE_BYTES  # a page that is changed again is written twice
     try:
         with _created(path) as file:
-            file.write(bytes(size))  # the header has the checksums of what follows
+            file.seek(size)  # the header has the checksums of what follows
             for piece in content.pieces():
-                file.writelines(piece)
+                if size - begun > PIECE_BYTES // 2:  # not the last, which is synced at once
+                    file.flush()
+                    end = size // _PAGE_BYTES * _PAGE_BYTES
+                    _begin_writing(file.fileno(), begun, end)
+                    begun = end
+                for buffer in piece:
+                    file.write(buffer)
                 sums.append(sum_of(piece))
                 size += sum(map(len, piece))
-                file.flush()
-                _begin_writing(file.fileno(), begun, size)
-                begun = size
             file.seek(0)
             header, crc = content.header(sums)
             file.write(header)

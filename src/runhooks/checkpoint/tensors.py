@@ -75,6 +75,7 @@ _FOREIGN_ORDER = ">"
 #: Where memory must begin for JAX on a CPU to use it as it is.
 _ALIGNMENT = 64
 
+_SMALL_BYTES = 2 << 10
 _MOST_BUFFERS = 16  # that are rather written one by one than joined
 _SPAN_BYTES = 64 << 20  # that are read at once
 _GAP_BYTES = 64 << 10  # that are rather read than asked around
@@ -96,19 +97,39 @@ class Entry(NamedTuple):
 
 def check(arrays: Mapping[str, Any]) -> None:
     """Raise TypeError for a dtype, ValueError for a name, that the format cannot hold."""
+    are_unicode = is_unicode("".join(arrays))
+    named: dict[np.dtype[Any], str] = {}
     for name, array in arrays.items():
-        if name == "__metadata__" or name.startswith(STATES) or not is_unicode(name):
-            raise ValueError(f"a checkpoint cannot hold an array named {name!r}: rename it")
-        if _name_of(array.dtype) not in _CODES and not _is_plain(array.dtype):
+        if name.startswith("__") and (name == "__metadata__" or name.startswith(STATES)):
+            raise _misnamed(name)
+        if not are_unicode and not is_unicode(name):
+            raise _misnamed(name)
+        named.setdefault(array.dtype, name)
+    for dtype, name in named.items():
+        if _name_of(dtype) not in _CODES and not _is_plain(dtype):
             raise TypeError(
-                f"{name!r} has dtype {array.dtype}, which a checkpoint cannot hold: "
+                f"{name!r} has dtype {dtype}, which a checkpoint cannot hold: "
                 "make it an array of numbers, bools or times"
             )
+
+
+def _misnamed(name: str) -> ValueError:
+    return ValueError(f"a checkpoint cannot hold an array named {name!r}: rename it")
 
 
 def spec_of(array: Any) -> ArraySpec:
     """Return the dtype and the shape of ``array``."""
     return ArraySpec(_name_of(array.dtype), array.shape)
+
+
+def _specs_of(arrays: Mapping[str, Any]) -> dict[str, ArraySpec]:
+    """The same object for all of one kind, of which there are few."""
+    kinds: dict[tuple[Any, ...], ArraySpec] = {}
+    specs = {}
+    for name, array in arrays.items():
+        kind = array.dtype, array.shape
+        specs[name] = kinds.get(kind) or kinds.setdefault(kind, spec_of(array))
+    return specs
 
 
 class Encoding:
@@ -126,11 +147,11 @@ class Encoding:
     def __init__(
         self, arrays: Mapping[str, Any], about: Mapping[str, Any], states: str | None = None
     ) -> None:
-        specs = {name: spec_of(array) for name, array in arrays.items()}
+        specs = _specs_of(arrays)
         listed, offsets, size = _listed(specs)
         self._arrays = [arrays[name] for name in offsets]
         self._offsets = offsets
-        dtypes = {name: it.dtype for name, it in specs.items() if it.dtype not in _CODES}
+        dtypes = {name: dtype for name, (dtype, _) in specs.items() if dtype not in _CODES}
         strings = {"runhooks": json.dumps({**about, "size": size, "dtypes": dtypes})}
         if states is not None:
             strings["states"] = states
@@ -152,7 +173,8 @@ class Encoding:
         parts: list[Any] = []
         room = PIECE_BYTES
         for array in self._arrays:
-            data = as_bytes(np.asarray(array))
+            array = np.asarray(array)
+            data = array.tobytes() if _is_small(array) else as_bytes(array)
             while len(data) >= room:
                 yield _few([*parts, data[:room]])
                 data, parts, room = data[room:], [], PIECE_BYTES
@@ -179,6 +201,11 @@ def _few(buffers: list[Any]) -> list[Any]:
     return buffers if len(buffers) < _MOST_BUFFERS else [b"".join(buffers)]
 
 
+def _is_small(array: NDArray[Any]) -> bool:
+    """Whether a copy of its bytes costs less than a view of them."""
+    return array.nbytes <= _SMALL_BYTES and array.dtype.str[0] != _FOREIGN_ORDER
+
+
 def foreign_header(specs: Mapping[str, ArraySpec]) -> tuple[bytes, dict[str, int]]:
     """Return the header of a file for other programs, and where in it each array begins.
 
@@ -198,24 +225,26 @@ def foreign_header(specs: Mapping[str, ArraySpec]) -> tuple[bytes, dict[str, int
 
 def _listed(specs: Mapping[str, ArraySpec]) -> tuple[list[str], dict[str, int], int]:
     """What a header says of arrays, where after it each begins, in that order, and the end."""
-    sized = []
-    for name, (dtype, shape) in specs.items():
-        item = item_bytes(dtype)
-        size = math.prod(shape) * item
-        # First those after which memory is aligned, then the widest items: so none is out of line.
-        sized.append((size % _ALIGNMENT != 0, -item, name, size))
+    kinds = {spec: _kind(*spec) for spec in set(specs.values())}
+    kept = [(name, kinds[spec]) for name, spec in specs.items()]
     offsets, end = {}, 0
-    for _, _, name, size in sorted(sized):
+    for name, (_, size, _) in sorted(kept, key=lambda it: it[1][0]):
         offsets[name], end = end, end + size
     listed = []
-    for (_, item, name, size), (dtype, shape) in zip(sized, specs.values(), strict=True):
-        code, at = _CODES.get(dtype), offsets[name]
-        dims = [*map(int, shape)] if code else [*map(int, shape), -item]
-        listed.append(
-            f'{quoted(name)}:{{"dtype":"{code or "U8"}","shape":{dims},'
-            f'"data_offsets":[{at},{at + size}]}}'
-        )
+    for name, (_, size, text) in kept:
+        at = offsets[name]
+        listed.append(f'{quoted(name)}:{{{text}"data_offsets":[{at},{at + size}]}}')
     return listed, offsets, end
+
+
+def _kind(dtype: str, shape: Sequence[int]) -> tuple[tuple[bool, int], int, str]:
+    """Where arrays of this kind stand in a file, their size, and how a header begins to tell."""
+    item, code = item_bytes(dtype), _CODES.get(dtype)
+    size = math.prod(shape) * item
+    dims = [*map(int, shape)] if code else [*map(int, shape), item]
+    # First those after which memory is aligned, then the widest items: so none is out of line.
+    place = size % _ALIGNMENT != 0, -item
+    return place, size, f'"dtype":"{code or "U8"}","shape":{dims},'
 
 
 def as_bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
