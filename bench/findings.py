@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from bench.results import Results
-from bench.table import Row, Table, is_noisy
+from bench.table import Row, Spread, Table, aims, is_noisy
 
 LOST = 0.95  # a peer is faster that costs less than this part of what ours costs, most times less
 
@@ -64,13 +64,24 @@ def losses(results: Results) -> list[Standing]:
     ]
 
 
-def missed(results: Results) -> list[tuple[str, Table, Row]]:
-    """Return the rows that add more than they are meant to."""
+class Miss(NamedTuple):
+    """A row that adds more than it is meant to, or costs more times another. ``unit``: of these."""
+
+    what: str
+    row: Row
+    measured: Spread
+    goal: float
+    unit: str
+
+
+def missed(results: Results) -> list[Miss]:
+    """Return the goals that are missed."""
     return [
-        (title, table, row)
+        Miss(title, row, measured, goal, unit or table["unit"])
         for title, table in all_tables(results)
         for row in table["rows"]
-        if "budget" in row and row["added"]["median"] > row["budget"]
+        for measured, goal, unit in aims(row)
+        if measured["median"] > goal
     ]
 
 

@@ -1,7 +1,8 @@
 """Reading a state of 500 MB: into NumPy arrays, and back into a session.
 
 The files are in the system's page cache. One number in each page is read afterwards, so that
-readers that only map the file pay for what they map.
+readers that only map the file pay for what they map; in a session, a function of the variable
+reads it, as a step does.
 """
 
 from __future__ import annotations
@@ -26,11 +27,14 @@ from safetensors import numpy as safetensors
 
 import runhooks as rh
 from bench.measure import Contender, Effort, alternate
-from bench.saving import PART_ITEMS, PARTS, State, state, step
+from bench.saving import PART_ITEMS, PARTS, State, state
 from bench.table import Table, tabulated
 
 PAGE_ITEMS = 1024  # of four bytes
-JAX = "Saver.restore, jax engine"
+LOAD, JAX = "rh.load", "Saver.restore, jax engine"
+SUMS = "Nearly all of it is the checksums, which google-crc32c computes in one thread."
+#: The most times what ``np.fromfile`` takes.
+MOST = {LOAD: 0.7}
 
 UNCHECKED = "It does not verify the bytes; runhooks verifies their checksums."
 MAPPED = (
@@ -49,8 +53,12 @@ def session_of(engine: str, arrays: State) -> rh.Session:
     with rh.Graph(engine=engine).as_default() as graph:
         variable = rh.Variable(arrays, name="state")
         rh.train.get_or_create_global_step()
-        variable.assign(rh.call(step, variable), name="train_op")
+        rh.call(touched, variable, name="touched")
     return rh.Session(graph)
+
+
+def touched(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value[::PAGE_ITEMS].sum(keepdims=True) for name, value in values.items()}
 
 
 def plain(arrays: State, folder: Path) -> Read:
@@ -113,7 +121,7 @@ def restoring(session: rh.Session, path: Path) -> Read:
 
     def read() -> dict[str, Any]:
         saver.restore(session, path)
-        found: dict[str, Any] = session.run("state:0")
+        found: dict[str, Any] = session.run("touched:0")
         return found
 
     return read
@@ -125,7 +133,7 @@ def contenders(items: int, folder: Path) -> list[Contender]:
     on_numpy, on_jax = session_of("python", arrays), session_of("jax", arrays)
     path = saved(on_numpy, folder)
     ours: dict[str, Read] = {
-        "rh.load": partial(rh.load, path, "state"),
+        LOAD: partial(rh.load, path, "state"),
         "Saver.restore, python engine": restoring(on_numpy, path),
         JAX: restoring(on_jax, path),
     }
@@ -138,7 +146,10 @@ def contenders(items: int, folder: Path) -> list[Contender]:
     limit = timing(plain(arrays, folder))
     return [
         Contender("np.fromfile of the same bytes", limit, role="limit"),
-        *(Contender(name, timing(read)) for name, read in ours.items()),
+        *(
+            Contender(name, timing(read), most=MOST.get(name), why=SUMS)
+            for name, read in ours.items()
+        ),
         *(Contender(name, timing(read), role="peer", why=why) for name, read, why in peers),
         Contender(
             "orbax StandardCheckpointer", timing(orbax(arrays, folder)), role="peer", beside=JAX

@@ -31,11 +31,12 @@ class Contender(NamedTuple):
         over: The contender that it adds to, and is a multiple of. Default: it is a multiple of the
             first in its table.
         budget: The most that it is meant to add to ``over``, in the unit of the table.
+        most: The most times that it is meant to cost what it is a multiple of.
         role: "peer" for the library of somebody else, "limit" for what the machine itself takes,
             such as a bare call or a copy in memory.
         beside: For a peer, the contender of ours that does the same. Default: the first of ours.
-        why: Why a peer is faster than ours, or one of ours adds more than its budget. Shown where
-            that is so.
+        why: Why a peer is faster than ours, or one of ours misses its goal. Shown where that is
+            so.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Contender(NamedTuple):
     role: Role = "ours"
     beside: str | None = None
     why: str = ""
+    most: float | None = None
 
 
 class Effort(NamedTuple):

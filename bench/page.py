@@ -9,7 +9,7 @@ from pathlib import Path
 from bench import findings, plots
 from bench.results import Results, load
 from bench.table import NOISY, Growth, Row, Spread, Table, by_size, exponent, is_noisy
-from bench.text import amount, number
+from bench.text import amount, goals, number
 from bench.topics import Topic
 
 ROOT = Path(__file__).parents[1]
@@ -126,14 +126,14 @@ def _losses(results: Results) -> Iterator[str]:
     yield _markdown(head, lost, numbers="3") if lost else "No peer is faster."
     missed = [
         [
-            f"{what}: {row['name']}",
-            number(row["added"]["median"]),
-            _quartiles(row["added"]),
-            number(row["budget"]),
-            table["unit"],
-            "Its lower quartile meets the goal." if _meets_at_times(row) else _why(row),
+            f"{it.what}: {it.row['name']}",
+            number(it.measured["median"]),
+            _quartiles(it.measured),
+            number(it.goal),
+            it.unit,
+            "Its lower quartile meets the goal." if _meets_at_times(it) else _why(it.row),
         ]
-        for what, table, row in findings.missed(results)
+        for it in findings.missed(results)
     ]
     if missed:
         yield "These rows add more than their goal:"
@@ -172,7 +172,7 @@ def _row(row: Row) -> list[str]:
         _quartiles(row["cost"]),
         number(row["ratio"]["median"]),
         number(row["added"]["median"]) if "added" in row else "",
-        number(row["budget"]) if "budget" in row else "",
+        goals(row),
         "; ".join(notes),
     ]
 
@@ -188,8 +188,8 @@ def _growth(growth: Growth) -> str:
     return _markdown(head, rows, numbers="".join(map(str, range(1, len(head)))))
 
 
-def _meets_at_times(row: Row) -> bool:
-    return row["added"]["low"] <= row["budget"]
+def _meets_at_times(miss: findings.Miss) -> bool:
+    return miss.measured["low"] <= miss.goal
 
 
 def _why(row: Row) -> str:

@@ -30,7 +30,7 @@ class Row(TypedDict):
     """What one contender costs.
 
     ``ratio`` is to the row ``base``; ``added`` the difference to it, for a contender that is over
-    another. ``advantage``, of a peer, is how many times what ours costs it costs; ``beside`` names
+    another; ``budget`` is the goal for that, ``most`` the one for ``ratio``. ``advantage``, of a peer, is how many times what ours costs it costs; ``beside`` names
     the row of ours. All are taken within each turn.
     """
 
@@ -41,6 +41,7 @@ class Row(TypedDict):
     ratio: Spread
     added: NotRequired[Spread]
     budget: NotRequired[float]
+    most: NotRequired[float]
     beside: NotRequired[str]
     advantage: NotRequired[Spread]
     why: NotRequired[str]
@@ -106,6 +107,12 @@ def exponent(sizes: Sequence[int], costs: Sequence[float]) -> float | None:
     return statistics.linear_regression(*zip(*logs, strict=True)).slope
 
 
+def aims(row: Row) -> list[tuple[Spread, float, str]]:
+    """Return what is meant to be small of a row, the goal for it, and what that is: "times"?"""
+    found = [(row["added"], row["budget"], "")] if "budget" in row else []
+    return [*found, (row["ratio"], row["most"], "times")] if "most" in row else found
+
+
 def is_noisy(ratio: Spread) -> bool:
     return ratio["high"] - ratio["low"] > NOISY * ratio["median"]
 
@@ -119,6 +126,10 @@ def by_size(growth: Growth) -> dict[str, list[float]]:
             if "added" in row:
                 name = f"{row['name']}, what it adds"
                 costs.setdefault(name, []).append(row["added"]["median"])
+            if "most" in row:
+                name = f"{row['name']}, times {row['base']}"
+                costs.setdefault(name, []).append(row["ratio"]["median"])
+                costs.setdefault(f"{name}: goal", []).append(row["most"])
     return costs
 
 
@@ -135,6 +146,8 @@ def _row(contender: Contender, first: str, ours: str | None, rounds: Rounds) -> 
         row["added"] = _spread([a - b for a, b in zip(mine, rounds[base], strict=True)])
     if contender.budget is not None:
         row["budget"] = contender.budget
+    if contender.most is not None:
+        row["most"] = contender.most
     if contender.role == "peer" and ours is not None:
         row["beside"] = contender.beside or ours
         row["advantage"] = _ratio(mine, rounds[row["beside"]])

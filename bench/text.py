@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bench.table import Growth, Row, Table, by_size, exponent, is_noisy
+from bench.table import Growth, Row, Table, aims, by_size, exponent, is_noisy
 from bench.topics import Topic
 
 
@@ -35,17 +35,21 @@ def amount(value: float, unit: str) -> str:
     return f"{number(value)} {unit}"
 
 
+def goals(row: Row) -> str:
+    """Return what a row is meant to add, or how many times another it is meant to cost."""
+    return ", ".join(f"{number(goal)} {unit}".rstrip() for _, goal, unit in aims(row))
+
+
 def _table(table: Table) -> Iterator[str]:
     yield f"\n{table['title']}: medians of {table['turns']} rounds"
-    yield f"{'':48}{table['unit']:>11}{'quartiles':>21}{'ratio':>9}{'adds':>8}{'goal':>7}"
+    yield f"{'':48}{table['unit']:>11}{'quartiles':>21}{'ratio':>9}{'adds':>8}{'goal':>12}"
     for row in table["rows"]:
         cost = row["cost"]
         quartiles = f"{number(cost['low'])} - {number(cost['high'])}"
         added = number(row["added"]["median"]) if "added" in row else ""
-        goal = number(row["budget"]) if "budget" in row else ""
         line = (
             f"{row['name']:48}{number(cost['median']):>11}{quartiles:>21}"
-            f"{number(row['ratio']['median']):>9}{added:>8}{goal:>7}{_note(row)}"
+            f"{number(row['ratio']['median']):>9}{added:>8}{goals(row):>12}{_note(row)}"
         )
         yield line.rstrip()
 

@@ -98,11 +98,23 @@ def test_what_is_lost_is_shown_with_the_reason():
     found = made_of(tabulated("race", "µs", RACE, ROUNDS))
     assert [(it.peer["name"], it.times) for it in losses(found)] == [("fast peer", 0.5)]
     assert [it.peer["name"] for it in beside_the_best(found)] == ["fast peer"]
-    assert [row["name"] for _, _, row in missed(found)] == ["ours"]
+    assert [it.row["name"] for it in missed(found)] == ["ours"]
     text = page.page(found)
     assert "| race | ours | fast peer | 0.50 | It does less. |" in text
     assert "| race: ours | 4.00 | 3.00 to 12.0 | 1.00 | µs | It does more. |" in text
     assert "never shown" not in text
+
+
+def test_a_goal_for_a_ratio_is_shown_and_missed():
+    race = [it._replace(most=2.0) if it.name == "slow peer" else it for it in RACE]
+    found = made_of(tabulated("race", "µs", race, ROUNDS))
+    assert [(it.row["name"], it.unit) for it in missed(found)] == [
+        ("ours", "µs"),
+        ("slow peer", "times"),
+    ]
+    text = page.page(found)
+    assert "| race: slow peer | 6.00 | 6.00 to 6.00 | 2.00 | times | never shown |" in text
+    assert "| 6.00 |  | 2.00 times |  |" in text
 
 
 def test_a_ratio_that_changes_between_turns_is_called_noisy():
