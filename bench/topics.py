@@ -44,6 +44,7 @@ TOPICS = {
     "saving": "saving",
     "saving-memory": "saving_memory",
     "small-arrays": "small_arrays",
+    "frequent-saving": "frequent_saving",
     "loading": "loading",
     "sharded-saving": "sharded_saving",
     "stores": "stores",
