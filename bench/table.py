@@ -30,8 +30,9 @@ class Row(TypedDict):
     """What one contender costs.
 
     ``ratio`` is to the row ``base``; ``added`` the difference to it, for a contender that is over
-    another; ``budget`` is the goal for that, ``most`` the one for ``ratio``. ``advantage``, of a peer, is how many times what ours costs it costs; ``beside`` names
-    the row of ours. All are taken within each turn.
+    another; ``budget`` is the goal for that, ``most`` the one for ``ratio``. ``advantage``, of a
+    peer, is how many times what ours costs it costs; ``beside`` names the row of ours. All are
+    taken within each turn.
     """
 
     name: str
@@ -108,7 +109,7 @@ def exponent(sizes: Sequence[int], costs: Sequence[float]) -> float | None:
 
 
 def aims(row: Row) -> list[tuple[Spread, float, str]]:
-    """Return what is meant to be small of a row, the goal for it, and what that is: "times"?"""
+    """Return what a row has goals for, each with the goal, and "times" if it is a ratio."""
     found = [(row["added"], row["budget"], "")] if "budget" in row else []
     return [*found, (row["ratio"], row["most"], "times")] if "most" in row else found
 
