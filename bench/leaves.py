@@ -1,17 +1,24 @@
-"""How the cost of a step grows with the arrays of the state, 10 to 1,000, in JAX and PyTorch."""
+"""How the cost of a step grows with the arrays of the state, 10 to 1,000, in JAX and PyTorch.
+
+A TrainState of flax has scalars, too: its step and the counts of optax. JAX takes it apart, and
+makes it anew, in each call of a jitted function; a session does so only for who reads it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import optax
 import torch
+from flax.training.train_state import TrainState
 from torch import nn
 
 from bench import ours, torch_step
-from bench.measure import Contender, Effort
+from bench.measure import NEVER, Contender, Effort
 from bench.sessions import State, Work, bare, five_hooks, monitored_session
 from bench.table import Growth, grown
 
@@ -43,6 +50,31 @@ def of_jax(leaves: int) -> list[Contender]:
     ]
 
 
+def train_state(layers: int) -> Any:
+    """A state of 6 arrays a layer and 3 numbers, moved by Adam on a schedule."""
+    params = {
+        f"layer_{number}": {"kernel": jnp.zeros((4, 4)), "bias": jnp.zeros(4)}
+        for number in range(layers)
+    }
+    tx = optax.adam(optax.cosine_decay_schedule(1e-3, NEVER))
+    create: Any = TrainState.create
+    return create(apply_fn=None, params=params, tx=tx)
+
+
+def train(state: Any) -> Any:
+    grads = jax.tree.map(lambda param: param * 0.1 + 1, state.params)
+    return state.apply_gradients(grads=grads)
+
+
+def of_flax(layers: int) -> list[Contender]:
+    call = jax.jit(train, donate_argnums=0)
+    work = Work("jax", partial(train_state, layers), train, lambda state: state.step)
+    return [
+        Contender(ours.BARE, bare(call, train_state(layers)), role="limit"),
+        Contender(ours.FIVE, monitored_session(work, five_hooks), ours.BARE, 0),
+    ]
+
+
 def of_torch(leaves: int) -> list[Contender]:
     def make() -> torch_step.Work:
         work = torch_step.trivial()
@@ -56,4 +88,6 @@ def of_torch(leaves: int) -> list[Contender]:
 def tables(effort: Effort) -> Iterator[Growth]:
     sizes = effort.sizes(*SIZES)
     yield grown("a step of JAX", "arrays of state", sizes, of_jax, effort, 31, 50)
+    layers = effort.sizes(3, 10, 30)
+    yield grown("a step of a TrainState of flax", "layers", layers, of_flax, effort, 31, 50)
     yield grown("a step of PyTorch", "parameters", sizes, of_torch, effort, 31, 50)

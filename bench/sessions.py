@@ -12,15 +12,20 @@ from bench.measure import NEVER, Loop
 State = dict[str, Any]
 
 
+def first_number(state: State) -> Any:
+    return next(iter(state.values()))[0]
+
+
 class Work(NamedTuple):
-    """What is trained: the step of an engine, and the state it begins with."""
+    """What is trained: the step of an engine, the state it begins with, and a number of it."""
 
     engine: str
-    initial: Callable[[], State]
-    step: Callable[[State], State]
+    initial: Callable[[], Any]
+    step: Callable[[Any], Any]
+    number: Callable[[Any], Any] = first_number
 
 
-def bare(call: Callable[[State], State], state: State) -> Loop:
+def bare(call: Callable[[Any], Any], state: Any) -> Loop:
     """Call a step, compiled by whoever wants it so, with what it returned."""
 
     def loop(times: int) -> None:
@@ -34,13 +39,9 @@ def bare(call: Callable[[State], State], state: State) -> Loop:
 def build(work: Work) -> rh.Operation:
     state = rh.Variable(work.initial, name="state")
     new_state = rh.call(work.step, state)
-    rh.summary.scalar("first", rh.call(first_number, new_state))
+    rh.summary.scalar("first", rh.call(work.number, new_state))
     count = rh.train.get_or_create_global_step().assign_add(1)
     return rh.group(state.assign(new_state), count)
-
-
-def first_number(state: State) -> Any:
-    return next(iter(state.values()))[0]
 
 
 def no_hooks(run_dir: str) -> list[rh.SessionRunHook]:

@@ -20,11 +20,15 @@ class Ready(NamedTuple):
         op: The operation.
         read: Returns its arguments, given the values of tensors.
         fn: Its function, or what an engine puts in its place.
+        assigns: The variable that gets its result, or None.
+        output: Its only output; None: it has none, or several.
     """
 
     op: Operation
     read: Callable[[Values], tuple[Any, ...]]
     fn: Callable[..., Any]
+    assigns: Variable | None
+    output: Tensor | None
 
 
 def ready(
@@ -39,7 +43,9 @@ def ready(
     made = []
     for op in operations:
         assert op.fn is not None, "operations without a function are not evaluated"
-        made.append(Ready(op, op.read_args if reader is None else reader(op), op.fn))
+        output = op.outputs[0] if len(op.outputs) == 1 else None
+        read = op.read_args if reader is None else reader(op)
+        made.append(Ready(op, read, op.fn, op.assigns, output))
     return made
 
 
@@ -64,21 +70,20 @@ def evaluate(
         The new values of variables.
     """
     assigned: dict[Variable, Any] = {}
-    for op, read, fn in operations:
+    for op, read, fn, variable, output in operations:
         try:
-            variable, outputs = op.assigns, op.outputs
-            if variable is not None:
+            if variable is None:
+                result = fn(*read(values))
+            else:
                 old = variables[variable]
                 result = fn(assigned.get(variable, old), *read(values))
                 if op.type not in OWN_UPDATES:
                     result = conform(variable.op.name, old, result)
                 assigned[variable] = result
-            else:
-                result = fn(*read(values))
-            if len(outputs) == 1:
-                values.setdefault(outputs[0], result)
-            else:
-                for tensor, value in zip(outputs, outputs_of(op, result), strict=True):
+            if output is not None:
+                values.setdefault(output, result)
+            elif op.outputs:
+                for tensor, value in zip(op.outputs, outputs_of(op, result), strict=True):
                     values.setdefault(tensor, value)
         except Exception as error:
             note_operation(error, op)

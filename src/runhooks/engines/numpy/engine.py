@@ -64,15 +64,20 @@ class PythonEngine(EagerEngine):
     def reader(self, op: Operation) -> ReadArgs:
         return self.handed(op)
 
-    def conform_leaf(self, name: str, path: str, old: Any, new: Any) -> Any:
-        if type(new) is ndarray and new.dtype == old.dtype and new.shape == old.shape:
-            return old if new is old else _frozen(new.copy("K"))
-        return super().conform_leaf(name, path, old, new)
+    def conform(self, name: str, old: Any, new: Any, path: str = "") -> Any:
+        if type(new) is ndarray and type(old) is ndarray:  # each array of a step comes here
+            if new is old:
+                return old
+            if new.dtype == old.dtype and new.shape == old.shape:
+                copied = new.copy("K")
+                copied.setflags(write=False)
+                return copied
+        return super().conform(name, old, new, path)
 
     def own(self, value: Any) -> Any:
         # Arrays are read-only; the containers are not.
         if type(value) is dict:
-            return {key: self.own(part) for key, part in value.items()}
+            return {k: it if type(it) is ndarray else self.own(it) for k, it in value.items()}
         return value if type(value) is ndarray else self.map_leaves(_same, value)
 
     def fetched(self, tensor: Tensor) -> Callable[[Any], Any]:

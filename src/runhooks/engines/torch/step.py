@@ -121,7 +121,7 @@ def preserving(operations: Iterable[Ready], objects: Callable[[], TorchObjects])
     """
     made = list(operations)
     training: set[Operation] = set()
-    for op, _, _ in reversed(made):
+    for op, *_ in reversed(made):
         if op.effect is Effect.STEP or op.assigns is not None or op in training:
             training.update([op, *(tensor.op for tensor in op.inputs)])
 
