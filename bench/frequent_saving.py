@@ -15,6 +15,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -46,13 +47,13 @@ def disk(arrays: saving.State, folder: Path) -> Act:
     return save
 
 
-def hooked(arrays: saving.State, folder: Path, hooks: list[rh.SessionRunHook]) -> Act:
+def hooked(arrays: saving.State, hooks: list[rh.SessionRunHook], open_: ExitStack) -> Act:
     """``STEPS`` runs of a monitored session, which does nothing but count them."""
     with rh.Graph().as_default() as graph:
         rh.Variable(arrays, name="state")
         step = rh.train.get_or_create_global_step().assign_add(1, name="train_op")
     with graph.as_default():
-        session = rh.MonitoredSession(hooks=hooks)
+        session = open_.enter_context(rh.MonitoredSession(hooks=hooks))
 
     def run() -> None:
         for _ in range(STEPS):
@@ -70,18 +71,19 @@ def saves(effort: Effort, folder: Path) -> Table:
     (folder / "disk").mkdir()
     saver = rh.CheckpointSaverHook(folder / "run", save_steps=STEPS)
     bare, limit = "ten runs", "write and fsync of the same bytes"
-    contenders = [
-        Contender(bare, milliseconds(hooked(arrays, folder, [])), role="limit"),
-        Contender(limit, milliseconds(disk(arrays, folder / "disk")), role="limit"),
-        Contender(
-            "ten runs with CheckpointSaverHook(save_steps=10)",
-            milliseconds(hooked(arrays, folder, [saver])),
-            bare,
-            budget=STEPS * STEP_MS * SHARE,
-        ),
-    ]
-    alternate(contenders, 2)
-    costs = alternate(contenders, effort.turns(100))
+    with ExitStack() as open_:
+        contenders = [
+            Contender(bare, milliseconds(hooked(arrays, [], open_)), role="limit"),
+            Contender(limit, milliseconds(disk(arrays, folder / "disk")), role="limit"),
+            Contender(
+                "ten runs with CheckpointSaverHook(save_steps=10)",
+                milliseconds(hooked(arrays, [saver], open_)),
+                bare,
+                budget=STEPS * STEP_MS * SHARE,
+            ),
+        ]
+        alternate(contenders, 2)
+        costs = alternate(contenders, effort.turns(100))
     return tabulated("a checkpoint of 1 MB every 10 steps", "ms", contenders, costs)
 
 

@@ -31,7 +31,7 @@ def names(folder):
     return sorted(entry.name for entry in folder.iterdir())
 
 
-@pytest.mark.parametrize("left", [0, 1, 400, None])
+@pytest.mark.parametrize("left", [0, 1, 200, None])
 def test_a_disk_that_gets_full_leaves_the_earlier_one(tmp_path, small_disk, monkeypatch, left):
     def fail(descriptor):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

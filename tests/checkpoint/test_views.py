@@ -19,7 +19,7 @@ def training(engine):
 
 
 def value_of(session):
-    return np.array(session.run("state:0")["a"])
+    return np.asarray(session.run("state:0")["a"])
 
 
 def checkpoint(folder, offset=0):
