@@ -6,6 +6,7 @@ import math
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain, combinations
+from operator import add
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -130,7 +131,7 @@ class Share(NamedTuple):
 
 def block(start: Sequence[int], shape: Sequence[int]) -> tuple[slice, ...]:
     """Return the slices that take the block of ``shape`` at ``start`` out of an array."""
-    return tuple(slice(at, at + size) for at, size in zip(start, shape, strict=True))
+    return tuple(map(slice, start, map(add, start, shape)))
 
 
 def overlap(

@@ -166,25 +166,38 @@ class Shared(Generic[_Key, _Value]):
     def __init__(self, make: Callable[[_Key], _Value], most: int | None = None) -> None:
         self._make = make
         self._most = most
-        self._made: OrderedDict[_Key, Future[_Value]] = OrderedDict()
+        self._made: OrderedDict[_Key, _Value] = OrderedDict()
+        self._making: dict[_Key, Future[_Value]] = {}
         self._lock = threading.Lock()
 
     def __getitem__(self, key: _Key) -> _Value:
+        if self._most is None and key in self._made:  # none is ever let go
+            return self._made[key]
         with self._lock:
-            if not (is_new := key not in self._made):
+            if key in self._made:
                 self._made.move_to_end(key)
-            made = self._made.setdefault(key, Future())
+                return self._made[key]
+            making = self._making.get(key)
+            if is_new := making is None:
+                making = self._making[key] = Future()
+        if is_new:
+            self._make_now(key, making)
+        return making.result()
+
+    def _make_now(self, key: _Key, making: Future[_Value]) -> None:
+        try:
+            value = self._make(key)
+        except BaseException as error:
+            with self._lock:
+                del self._making[key]  # what failed is tried again
+            making.set_exception(error)
+            raise
+        with self._lock:
+            self._made[key] = value
+            del self._making[key]
             if self._most is not None and len(self._made) > self._most:
                 self._made.popitem(last=False)
-        if is_new:
-            try:
-                made.set_result(self._make(key))
-            except BaseException as error:
-                made.set_exception(error)
-                with self._lock:
-                    self._made.pop(key, None)  # what failed is tried again
-                raise
-        return made.result()
+        making.set_result(value)
 
 
 @contextmanager
