@@ -8,7 +8,6 @@ import os
 import stat
 import tempfile
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -161,21 +160,22 @@ def opened(path: AnyPath, ahead: bool = True) -> Iterator[tuple[BinaryIO, int]]:
 
 
 class Shared(Generic[_Key, _Value]):
-    """What several threads want by key: each is made once, and the ``most`` used last are kept."""
+    """What several threads want by key: each is made once, and the ``most`` made last are kept."""
 
     def __init__(self, make: Callable[[_Key], _Value], most: int | None = None) -> None:
         self._make = make
         self._most = most
-        self._made: OrderedDict[_Key, _Value] = OrderedDict()
+        self._made: dict[_Key, _Value] = {}
         self._making: dict[_Key, Future[_Value]] = {}
         self._lock = threading.Lock()
 
     def __getitem__(self, key: _Key) -> _Value:
-        if self._most is None and key in self._made:  # none is ever let go
+        try:  # of each block
             return self._made[key]
+        except KeyError:
+            pass
         with self._lock:
             if key in self._made:
-                self._made.move_to_end(key)
                 return self._made[key]
             making = self._making.get(key)
             if is_new := making is None:
@@ -196,7 +196,7 @@ class Shared(Generic[_Key, _Value]):
             self._made[key] = value
             del self._making[key]
             if self._most is not None and len(self._made) > self._most:
-                self._made.popitem(last=False)
+                del self._made[next(iter(self._made))]
         making.set_result(value)
 
 

@@ -156,8 +156,9 @@ class StoredCheckpoint:
         with naming(self._path, COMMIT):
             table = BlockTable(self._head, self.manifest.arrays, self.manifest.ranks)
         near = near if self.manifest.ranks > 1 else [0]
+        is_far = isinstance(self._path, StorePath)
         found = {
-            name: StoredArray(spec, partial(self._blocks, table, near, name))
+            name: StoredArray(spec, partial(self._blocks, table, near, name), is_far=is_far)
             for name, spec in self.specs.items()
         }
         if rank is not None:

@@ -103,13 +103,21 @@ class StoredArray:
     Args:
         spec: Its dtype and shape.
         find: Returns the blocks that make up the part of a start and a shape.
+        is_far: Whether it is in a store.
     """
 
-    def __init__(self, spec: ArraySpec, find: Callable[[Start, Start], list[StoredBlock]]) -> None:
+    def __init__(
+        self,
+        spec: ArraySpec,
+        find: Callable[[Start, Start], list[StoredBlock]],
+        *,
+        is_far: bool = False,
+    ) -> None:
         self._spec = spec
         self._find = find
         self.shape = spec.shape
         self.dtype = dtype_named(spec.dtype)
+        self.is_far = is_far
 
     @classmethod
     def at(cls, file: Callable[[], CheckpointFile], key: str, spec: ArraySpec) -> StoredArray:
