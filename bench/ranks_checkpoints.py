@@ -2,13 +2,17 @@
 
 Each rank has a part of each array, of 32 bytes, and the chief alone one more array. The ranks write
 their parts one after the other, so that the commit and the restore of one rank have the machine to
-themselves; each is a process of its own. No file is mapped into memory, as none is on a network
-file system. S3 is moto on this machine: the seconds there are mostly those of the server.
+themselves; each is a process of its own. A rank alone writes one file, and its commit is all of the
+save. Of two ranks that restore, each merges the parts of half of those that have saved, array by
+array; beside it, safetensors loads the same files, and NumPy joins the parts. No file of ours is
+mapped into memory, as none is on a network file system. S3 is moto on this machine: the seconds
+there are mostly those of the server.
 """
 
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -30,15 +34,22 @@ from runhooks.checkpoint import tensors
 from runhooks.checkpoint.files import place_of
 from runhooks.checkpoint.format import begun_manifest, content_of
 from runhooks.checkpoint.group import read_for, write_together
+from runhooks.checkpoint.tensors import COMMIT
 from runhooks.contract import Snapshot
 from runhooks.ranks import Group, LocalGroup
 from runhooks.stores.backend import Backend
 
-RANKS = (2, 8, 64, 512)
+RANKS = (1, 2, 8, 64, 512)
 ARRAYS = (100, 1_000, 10_000)
 ARRAYS_OF_MANY, RANKS_OF_MANY = 1_000, 64
+LARGEST = (512, 10_000), (1_000, 3_000)  # ranks and arrays
 STORE_RANKS, STORE_ARRAYS = (2, 8, 64), 1_000
 ROWS, COLUMNS = 2, 4  # of a part
+NAME = "model/layers.{:05}.weight"
+MERGED, JOINED = "restore on two", "safetensors: load their files, and join"
+
+
+MERGES = "Each part is compared with the checksum of its piece, and found for itself."
 
 
 class Cost(NamedTuple):
@@ -140,10 +151,8 @@ def content(rank: int, ranks: int, arrays: int) -> Any:
     shape, dtype = (ROWS * ranks, COLUMNS), np.dtype(np.float32)
     values = np.full((ROWS, COLUMNS), rank, dtype)
     shard = Shard((ROWS * rank, 0), values)
-    parts: dict[str, Any] = {
-        f"model/layers.{number:05}.weight": ShardedArray(shape, dtype, (shard,))
-        for number in range(arrays)
-    }
+    array: Any = values if ranks == 1 else ShardedArray(shape, dtype, (shard,))
+    parts: dict[str, Any] = dict.fromkeys(map(NAME.format, range(arrays)), array)
     return content_of(Snapshot({"global_step": np.array([1]), **parts}, {"rank": rank}))
 
 
@@ -155,8 +164,12 @@ def save(place: str, ranks: int, arrays: int, count: Count) -> Cost:
         write_together(group, path, content(group.rank, ranks, arrays), begun_manifest(1))
 
     chief = Chief(ranks, write, count)
+    begin, start = time.perf_counter(), count.now()
     write(chief)
-    return chief.cost
+    if ranks > 1:
+        return chief.cost
+    now = count.now()
+    return Cost(now[0] - start[0], now[1] - start[1], time.perf_counter() - begin)
 
 
 def restore(place: str, ranks: int, saved: int, count: Count) -> Cost:
@@ -179,6 +192,26 @@ def part_of(arrays: Mapping[str, Any], ranks: int, rank: int, name: str) -> Any:
     return arrays[name].read((rank * rows, 0), (rows, COLUMNS))
 
 
+def join(place: str, arrays: int, saved: int, count: Count) -> Cost:
+    """Load the files that rank 1 of two merges by safetensors, and join the parts of each array."""
+    from safetensors.numpy import load_file
+
+    folder = place_of(place)
+    assert isinstance(folder, Path)
+    begin = time.perf_counter()
+    named = (f"attempt-*-{rank}.safetensors" for rank in range(saved // 2, saved))
+    files = (
+        [file for name in named for file in folder.glob(name)] if saved > 1 else [folder / COMMIT]
+    )
+    parts: dict[str, list[Any]] = {}
+    for file in files:
+        for key, part in load_file(file).items():
+            parts.setdefault(key.partition("@")[0], []).append(part)
+    whole = [np.concatenate(parts[NAME.format(number)]) for number in range(arrays)]
+    assert all(len(it) == ROWS * len(files) for it in whole)
+    return Cost(0, 0, time.perf_counter() - begin)
+
+
 def _memory(of: str) -> int:
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(it.split()[1]) * 1024 for it in lines if it.startswith(of))
@@ -191,11 +224,17 @@ def in_a_process(act: str, *args: Any) -> Cost:
     return Cost(*json.loads(found.stdout))
 
 
-def costs(folder: str, ranks: int, arrays: int) -> dict[str, Cost]:
+def costs(folder: str, ranks: int, arrays: int, merges: bool = True) -> dict[str, Cost]:
     place = f"{folder}/ranks-{ranks}-{arrays}/model-1"
     found = {"commit": in_a_process("save", place, ranks, arrays)}
     found["restore on as many ranks"] = in_a_process("restore", place, ranks, ranks)
-    found["restore on half as many"] = in_a_process("restore", place, ranks // 2, ranks)
+    found["restore on half as many"] = in_a_process("restore", place, max(ranks // 2, 1), ranks)
+    if merges:
+        found[MERGED] = in_a_process("restore", place, min(ranks, 2), ranks)
+    if "://" not in place:
+        if merges:
+            found[JOINED] = in_a_process("join", place, arrays, ranks)
+        shutil.rmtree(place)
     return found
 
 
@@ -208,16 +247,23 @@ def growths(
             shown = {name: figure(cost) for name, cost in of_size.items()}
             if title == "memory":
                 shown.pop("commit")
+            if title != "seconds":
+                shown.pop(JOINED, None)
             made.append(_table(f"{title}, {where}", unit, shown))
         yield Growth(title=f"{title}, {where}", axis=axis, sizes=list(sizes), tables=made)
 
 
 def _table(title: str, unit: str, figures: Mapping[str, float]) -> Table:
-    contenders = [Contender(name, lambda _: None) for name in figures]
+    contenders = [
+        Contender(name, lambda _: None, role="peer", beside=MERGED, why=MERGES)
+        if name == JOINED
+        else Contender(name, lambda _: None)
+        for name in figures
+    ]
     return tabulated(title, unit, contenders, {name: [it] for name, it in figures.items()})
 
 
-def tables(effort: Effort) -> Iterator[Growth]:
+def tables(effort: Effort) -> Iterator[Growth | Table]:
     quick = effort.quick
     ranks, arrays = ((2, 8), (100, 300)) if quick else (RANKS, ARRAYS)
     fixed = 100 if quick else ARRAYS_OF_MANY
@@ -227,6 +273,10 @@ def tables(effort: Effort) -> Iterator[Growth]:
         many = 2 if quick else RANKS_OF_MANY
         found = [costs(folder, many, size) for size in arrays]
         yield from growths(f"{many} ranks on a disk", "arrays", arrays, found)
+        for most, fixed in () if quick else LARGEST:
+            where = f"{most:,} ranks and {fixed:,} arrays on a disk"
+            for growth in growths(where, "", [most], [costs(folder, most, fixed, merges=False)]):
+                yield from growth["tables"]
     with s3_server():
         of_store = (2, 4) if quick else STORE_RANKS
         fixed = 100 if quick else STORE_ARRAYS
@@ -235,7 +285,11 @@ def tables(effort: Effort) -> Iterator[Growth]:
 
 
 if __name__ == "__main__":
-    acts: dict[str, Callable[[str, int, int, Count], Cost]] = {"save": save, "restore": restore}
+    acts: dict[str, Callable[[str, int, int, Count], Cost]] = {
+        "save": save,
+        "restore": restore,
+        "join": join,
+    }
     act, place, ranks, other = sys.argv[1:]
     with Count(place) as count, mock.patch(f"{tensors.__name__}.mapped", return_value=None):
         print(json.dumps(acts[act](place, int(ranks), int(other), count)))

@@ -15,8 +15,9 @@ PIECE_BYTES = 4 << 20
 def forge(path: Path, change: Callable[[Any], object]) -> None:
     """Let ``change`` alter what a file of a checkpoint has; a folder stands for the file in it.
 
-    It is given a dict: ``about``, what the file says of itself; ``states``, JSON as text;
-    ``arrays``, the entries of its header; and ``data``, what follows the header.
+    It is given a dict: ``about``, what the file says of itself; ``states`` and
+    ``dtypes``, JSON as text; ``arrays``, the entries of its header; and ``data``, what follows the
+    header.
     """
     path = path / "checkpoint.safetensors" if path.is_dir() else path
     content = path.read_bytes()
@@ -24,19 +25,16 @@ def forge(path: Path, change: Callable[[Any], object]) -> None:
     arrays = json.loads(content[8:end])
     strings = arrays.pop("__metadata__")
     parts = {"about": json.loads(strings["runhooks"]), "arrays": arrays, "data": content[end:]}
-    if "states" in strings:
-        parts["states"] = strings["states"]
+    parts |= {name: strings[name] for name in ("states", "dtypes") if name in strings}
     change(parts)
     path.write_bytes(sealed(**parts))
 
 
-def sealed(about: Any, arrays: Any, data: bytes, states: Any = None) -> bytes:
+def sealed(about: Any, arrays: Any, data: bytes, **more: Any) -> bytes:
     """Return a file with right checksums."""
     pieces = (data[at : at + PIECE_BYTES] for at in range(0, len(data), PIECE_BYTES))
     sums = "".join(f"{google_crc32c.value(it):08x}" for it in pieces)
-    strings = {"crc32c": "0" * 8, "pieces": sums, "runhooks": json.dumps(about)}
-    if states is not None:
-        strings["states"] = states
+    strings = {"crc32c": "0" * 8, "pieces": sums, "runhooks": json.dumps(about), **more}
     listed = arrays if isinstance(arrays, dict) else {"": arrays}
     header = json.dumps({"__metadata__": strings, **listed}, separators=(",", ":")).encode()
     header = len(header).to_bytes(8, "little") + header

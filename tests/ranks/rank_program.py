@@ -47,11 +47,15 @@ def host(folder):
 
 
 class Events(rh.SessionRunHook):
-    """Lets happen what is to happen to this rank after a run, and counts the runs."""
+    """Lets happen what is to happen to this rank after a run, and counts the runs.
 
-    def __init__(self, at, marks):
+    ``mark`` is the file with which one rank says that it has come to something for which another
+    waits. At minus a number, it happens before that run.
+    """
+
+    def __init__(self, at, marks, mark):
         self.at = {int(run): event for run, event in at.items()}
-        self.marks, self.runs = marks, 0
+        self.marks, self.mark, self.runs = marks, mark, 0
 
     def before_run(self, run_context):
         self.happen(-self.runs - 1, run_context)
@@ -71,6 +75,11 @@ class Events(rh.SessionRunHook):
             run_context.request_stop("enough")
         elif event == "sleep":
             time.sleep(0.3)
+        elif event == "mark":
+            self.mark.touch()
+        elif event == "wait for the mark":
+            while not self.mark.exists():
+                time.sleep(0.001)
         elif event == "wait":
             while not (self.marks / "go").exists():
                 time.sleep(0.01)
@@ -160,6 +169,20 @@ class CountsCalls(rh.SessionRunHook):
                 run_context.request_stop("acted three times")
 
 
+def mark_what_it_heard_of(rank, mark):
+    """Let rank 0 make the file ``mark`` when it knows which run ``rank`` has begun last."""
+    from runhooks.ranks.proposals import Proposals
+
+    take = Proposals.take_begun
+
+    def taking(self, sender, number, run):
+        take(self, sender, number, run)
+        if sender == rank:
+            mark.touch()
+
+    Proposals.take_begun = taking
+
+
 def shift_clock(secs):
     import runhooks.clock as clock
 
@@ -185,7 +208,10 @@ def train(folder, case, rank, size, events):
         shift_clock(secs)
     ranks_events = events.get("at", {}).get(str(rank), {})
     found = {"error": None, "secs": None}
-    hook = Events(ranks_events, folder)
+    mark = folder / f"{case}.mark"
+    hook = Events(ranks_events, folder, mark)
+    if "marks_what_it_heard_of" in events:
+        mark_what_it_heard_of(events["marks_what_it_heard_of"], mark)
     hooks = [hook, *more_hooks(events, rank)]
     if events.get("counts_connections"):
         hooks.append(counting := Connections(folder))

@@ -226,7 +226,8 @@ def test_ranks_with_unequal_data_end_together(ranks):
 @pytest.mark.parametrize("draws", [True, False], ids=["in the run", "before it"])
 def test_data_that_ends_while_others_wait_in_a_collective_ends_all_with_one_error(ranks, draws):
     batches = {"0": 5, "1": 8}
-    training = ranks.train(batches=batches, draws=draws, grace_secs=1.0, saves=1000)
+    at = {"0": {"5": "wait for the mark"}, "1": {"-6": "mark"}}
+    training = ranks.train(batches=batches, draws=draws, grace_secs=1.0, saves=1000, at=at)
     statuses, found = training.end()
     assert statuses[0] == 0
     assert errors(found)[0] == "PeerFailedError"
@@ -241,6 +242,15 @@ def test_data_that_ends_while_others_wait_in_a_collective_ends_all_with_one_erro
     assert "in all_reduce" in training.log(1)
     folder = ranks.folder / training.case
     assert {it.name for it in folder.glob("model.ckpt*")} == {"model.ckpt-0"}
+
+
+def test_data_of_known_length_that_end_before_others_begin_a_run_end_all_well(ranks):
+    batches = {"0": 5, "1": 8}
+    at = {"1": {"5": "wait for the mark"}}
+    found = ended(ranks.train(batches=batches, draws=True, at=at, marks_what_it_heard_of=1))
+    assert errors(found) == [None, None]
+    assert [(it["runs"], it["step"]) for it in found] == [(5, 5)] * 2
+    assert found[0]["total"] == found[1]["total"]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import chain, combinations
+from itertools import combinations
+from operator import add
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -15,7 +16,8 @@ from runhooks.stores.interruption import reading_threads
 Array = np.ndarray[Any, np.dtype[Any]]
 
 _SAMPLE_ITEMS = 16
-_TOGETHER = 16  # arrays
+_LARGE_BYTES = 1 << 20
+_TOGETHER = 16  # small arrays
 
 _Wanted = TypeVar("_Wanted")
 _Loaded = TypeVar("_Loaded")
@@ -50,6 +52,11 @@ class ArraySource(Protocol):
     """An array that can be read block by block."""
 
     @property
+    def is_far(self) -> bool:
+        """Whether it is in a store, which each look waits for."""
+        ...
+
+    @property
     def shape(self) -> tuple[int, ...]: ...
 
     @property
@@ -66,6 +73,10 @@ class ArrayInMemory(NamedTuple):
     values: Array
 
     @property
+    def is_far(self) -> bool:
+        return False
+
+    @property
     def shape(self) -> tuple[int, ...]:
         shape: tuple[int, ...] = self.values.shape
         return shape
@@ -79,21 +90,42 @@ class ArrayInMemory(NamedTuple):
 
 
 def loaded_from(
-    arrays: Mapping[str, Any], load: Callable[[_Wanted], _Loaded], wanted: Iterable[_Wanted]
+    arrays: Mapping[str, Any],
+    load: Callable[[_Wanted], _Loaded],
+    wanted: Iterable[_Wanted],
+    name_of: Callable[[_Wanted], str] = str,
 ) -> list[_Loaded]:
     """Return what ``load`` makes of each of ``wanted``, of which ``arrays`` are read.
 
-    If they are ``ArraySource`` objects, ``load`` is called in threads: several wait for the disk or
-    the store at a time.
+    Large ``ArraySource`` objects, and those in a store, are read in threads, several at a time. To
+    read a small one from a disk takes less time than threads take to hand Python to each other.
+
+    Args:
+        arrays: Arrays of NumPy, or ``ArraySource`` objects, by name.
+        load: What reads one.
+        wanted: What to read.
+        name_of: Returns the name of the array that one reads.
     """
-    if all(isinstance(it, np.ndarray) for it in arrays.values()):
-        return list(map(load, wanted))
     listed = list(wanted)
-    # Neighbours go to one thread: handing over each alone takes longer than reading it from a disk.
-    parts = [listed[at : at + _TOGETHER] for at in range(0, len(listed), _TOGETHER)]
-    with reading_threads() as threads:
-        loaded = threads.map(lambda part: list(map(load, part)), parts)
-        return list(chain.from_iterable(loaded))
+    here: list[int] = []
+    parts: list[list[int]] = []
+    together: list[int] = []
+    for number, it in enumerate(listed):
+        array = arrays[name_of(it)]
+        if isinstance(array, np.ndarray):
+            here.append(number)
+        elif volume(array.shape) * array.dtype.itemsize >= _LARGE_BYTES:
+            parts.append([number])
+        else:
+            (together if array.is_far else here).append(number)
+    parts += [together[at : at + _TOGETHER] for at in range(0, len(together), _TOGETHER)]
+    found = {number: load(listed[number]) for number in here}
+    if parts:
+        with reading_threads() as threads:
+            loaded = threads.map(lambda part: [load(listed[it]) for it in part], parts)
+            for part, of_part in zip(parts, loaded, strict=True):
+                found.update(zip(part, of_part, strict=True))
+    return [found[number] for number in range(len(listed))]
 
 
 class Share(NamedTuple):
@@ -130,7 +162,7 @@ class Share(NamedTuple):
 
 def block(start: Sequence[int], shape: Sequence[int]) -> tuple[slice, ...]:
     """Return the slices that take the block of ``shape`` at ``start`` out of an array."""
-    return tuple(slice(at, at + size) for at, size in zip(start, shape, strict=True))
+    return tuple(map(slice, start, map(add, start, shape)))
 
 
 def overlap(

@@ -8,7 +8,6 @@ import os
 import stat
 import tempfile
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -161,30 +160,44 @@ def opened(path: AnyPath, ahead: bool = True) -> Iterator[tuple[BinaryIO, int]]:
 
 
 class Shared(Generic[_Key, _Value]):
-    """What several threads want by key: each is made once, and the ``most`` used last are kept."""
+    """What several threads want by key: each is made once, and the ``most`` made last are kept."""
 
     def __init__(self, make: Callable[[_Key], _Value], most: int | None = None) -> None:
         self._make = make
         self._most = most
-        self._made: OrderedDict[_Key, Future[_Value]] = OrderedDict()
+        self._made: dict[_Key, _Value] = {}
+        self._making: dict[_Key, Future[_Value]] = {}
         self._lock = threading.Lock()
 
     def __getitem__(self, key: _Key) -> _Value:
+        try:  # of each block
+            return self._made[key]
+        except KeyError:
+            pass
         with self._lock:
-            if not (is_new := key not in self._made):
-                self._made.move_to_end(key)
-            made = self._made.setdefault(key, Future())
-            if self._most is not None and len(self._made) > self._most:
-                self._made.popitem(last=False)
+            if key in self._made:
+                return self._made[key]
+            making = self._making.get(key)
+            if is_new := making is None:
+                making = self._making[key] = Future()
         if is_new:
-            try:
-                made.set_result(self._make(key))
-            except BaseException as error:
-                made.set_exception(error)
-                with self._lock:
-                    self._made.pop(key, None)  # what failed is tried again
-                raise
-        return made.result()
+            self._make_now(key, making)
+        return making.result()
+
+    def _make_now(self, key: _Key, making: Future[_Value]) -> None:
+        try:
+            value = self._make(key)
+        except BaseException as error:
+            with self._lock:
+                del self._making[key]  # what failed is tried again
+            making.set_exception(error)
+            raise
+        with self._lock:
+            self._made[key] = value
+            del self._making[key]
+            if self._most is not None and len(self._made) > self._most:
+                del self._made[next(iter(self._made))]
+        making.set_result(value)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -127,6 +127,9 @@ class StoredCheckpoint:
         except NewerFormatError as error:
             raise ValueError(f"checkpoint {printable(path)} cannot be read: {error}") from error
         self._files = Shared(self._opened)
+        self._openers = [
+            partial(self._files.__getitem__, rank) for rank in range(self.manifest.ranks)
+        ]
         self._listed = Shared(self._blocks_of)
         self._names = list(self.manifest.files)
         if not in_parts and self._names:
@@ -138,7 +141,7 @@ class StoredCheckpoint:
         if self._names:
             return {name: spec for name, (spec, _) in self.manifest.arrays.items()}
         entries = self._head.entries.items()
-        return {n: ArraySpec(it.dtype, it.shape) for n, it in entries if not n.startswith(STATES)}
+        return {n: ArraySpec(*it[:2]) for n, it in entries if not n.startswith(STATES)}
 
     def arrays(self, rank: int | None = None, near: Sequence[int] = ()) -> dict[str, StoredArray]:
         """Return the arrays of ``rank``; None: as the chief had those that differed.
@@ -153,14 +156,15 @@ class StoredCheckpoint:
         with naming(self._path, COMMIT):
             table = BlockTable(self._head, self.manifest.arrays, self.manifest.ranks)
         near = near if self.manifest.ranks > 1 else [0]
+        is_far = isinstance(self._path, StorePath)
         found = {
-            name: StoredArray(spec, partial(self._blocks, table, near, name))
+            name: StoredArray(spec, partial(self._blocks, table, near, name), is_far=is_far)
             for name, spec in self.specs.items()
         }
         if rank is not None:
             for key, (dtype, shape, *_) in self._files[rank].entries.items():
                 if key.endswith(OWN):
-                    own = StoredArray.at(self._file(rank), key, ArraySpec(dtype, shape))
+                    own = StoredArray.at(self._openers[rank], key, ArraySpec(dtype, shape))
                     found[key.removesuffix(OWN)] = own
         return found
 
@@ -199,11 +203,10 @@ class StoredCheckpoint:
         found = covering(known, *part) if all(len(it[1]) == len(part[0]) for it in known) else None
         if found is None:
             with naming(self._path, COMMIT):
-                found = table.blocks(name, *part)
-        return [StoredBlock(self._file(it[0]), key_of(name, it[1]), *it[1:]) for it in found]
-
-    def _file(self, rank: int) -> Callable[[], CheckpointFile]:
-        return lambda: self._files[rank]
+                found = table.overlaps(name, *part)
+        return [
+            StoredBlock(self._openers[it.rank], key_of(name, it.start), *it[1:]) for it in found
+        ]
 
     def _blocks_of(self, rank: int) -> dict[str, list[tuple[Start, Start]]]:
         file = self._files[rank]

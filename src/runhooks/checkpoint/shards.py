@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from operator import sub
 from typing import Any, NamedTuple
 
 import google_crc32c
@@ -11,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runhooks.arrays.array_library import dtype_named
-from runhooks.arrays.shards import ShardedArray, block, key_of, overlap, volume
+from runhooks.arrays.shards import ShardedArray, block, key_of, volume
 from runhooks.checkpoint.manifest import ArraySpec
 from runhooks.checkpoint.table import TABLE, Block, Listing, Start, rows_of
 from runhooks.checkpoint.tensors import STATES, CheckpointFile, Entry, damaged, spec_of
@@ -64,30 +65,34 @@ def blocks_in(file: CheckpointFile) -> dict[str, list[tuple[Start, Start]]]:
     Raises ValueError if a name in it makes no sense.
     """
     found: dict[str, list[tuple[Start, Start]]] = {}
-    for key, entry in file.entries.items():
+    for key, (_, shape, *_) in file.entries.items():
         if not key.startswith(STATES) and not key.endswith(OWN) and key != TABLE:
             name, _, start = key.rpartition("@")
             at = tuple(map(int, filter(None, start.split(","))))
-            if len(at) != len(entry.shape) or min(at, default=0) < 0:
-                raise ValueError(f"it has {key!r} of the shape {[*entry.shape]}")
-            found.setdefault(name, []).append((at, entry.shape))
+            if len(at) != len(shape) or min(at, default=0) < 0:
+                raise ValueError(f"it has {key!r} of the shape {[*shape]}")
+            found.setdefault(name, []).append((at, shape))
     return found
 
 
 class StoredBlock(NamedTuple):
-    """A block of an array in a file.
+    """A block of an array in a file, and what it has of a part of the array.
 
     Attributes:
         file: Returns the file, opened.
         key: Its name there.
         start: The index of the first item of the block in the array.
         shape: The shape of the block.
+        first: The index of the first item that both have, in the array.
+        common: The shape of what both have.
     """
 
     file: Callable[[], CheckpointFile]
     key: str
     start: Start
     shape: Start
+    first: Start
+    common: Start
 
 
 class StoredArray:
@@ -98,19 +103,27 @@ class StoredArray:
     Args:
         spec: Its dtype and shape.
         find: Returns the blocks that make up the part of a start and a shape.
+        is_far: Whether it is in a store.
     """
 
-    def __init__(self, spec: ArraySpec, find: Callable[[Start, Start], list[StoredBlock]]) -> None:
+    def __init__(
+        self,
+        spec: ArraySpec,
+        find: Callable[[Start, Start], list[StoredBlock]],
+        *,
+        is_far: bool = False,
+    ) -> None:
         self._spec = spec
         self._find = find
         self.shape = spec.shape
         self.dtype = dtype_named(spec.dtype)
+        self.is_far = is_far
 
     @classmethod
     def at(cls, file: Callable[[], CheckpointFile], key: str, spec: ArraySpec) -> StoredArray:
         """Return the array that is a single block of a file."""
-        whole = StoredBlock(file, key, (0,) * len(spec.shape), spec.shape)
-        return cls(spec, lambda start, shape: [whole])
+        whole = file, key, (0,) * len(spec.shape), spec.shape
+        return cls(spec, lambda start, shape: [StoredBlock(*whole, start, shape)])
 
     def read(self, start: Sequence[int], shape: Sequence[int]) -> NDArray[Any]:
         """Return the block of ``shape`` that begins at ``start``.
@@ -118,33 +131,32 @@ class StoredArray:
         Raises:
             DataLossError: It is damaged, or cannot be read.
         """
+        part = tuple(start), tuple(shape)
+        blocks = self._find(*part)
+        if not volume(shape):
+            return np.empty(shape, self.dtype)
         whole: NDArray[Any] | None = None
-        blocks = self._find(tuple(start), tuple(shape))
-        found = [(it, overlap(it.start, it.shape, start, shape)) for it in blocks]
-        parts = [(it, shared, self._entry(it)) for it, shared in found if shared is not None]
-        for it, shared, entry in parts:
-            inside = tuple(at - first for at, first in zip(shared[0], it.start, strict=True))
-            values = self._read(it, entry, inside, shared[1])
-            if shared == (tuple(start), tuple(shape)):
+        for it in blocks:
+            values = self._read(it)
+            if it[-2:] == part:
                 return values
             if whole is None:
                 whole = np.empty(shape, self.dtype)
-            place = tuple(at - first for at, first in zip(shared[0], start, strict=True))
-            whole[block(place, shared[1])] = values
-        # The blocks were found to make up the part: there is none of an empty one alone.
-        return np.empty(shape, self.dtype) if whole is None else whole
+            whole[block(tuple(map(sub, it.first, start)), it.common)] = values
+        assert whole is not None  # the blocks were found to make up the part
+        return whole
 
     def check(self) -> None:
         """Raise DataLossError unless its blocks are in their files, and make it up."""
         for it in self._blocks():
-            self._entry(it)
+            self._entry(it, it.file())
 
     def only_block(self) -> StoredBlock | None:
         """Return the block that is all of it; None if there is none."""
         blocks = self._blocks()
         if len(blocks) != 1 or blocks[0].shape != self.shape:
             return None
-        self._entry(blocks[0])
+        self._entry(blocks[0], blocks[0].file())
         return blocks[0]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
@@ -154,23 +166,25 @@ class StoredArray:
     def _blocks(self) -> list[StoredBlock]:
         return self._find((0,) * len(self.shape), self.shape)
 
-    def _entry(self, it: StoredBlock) -> Entry:
-        file = it.file()
+    def _entry(self, it: StoredBlock, file: CheckpointFile) -> Entry:
         entry = file.entries.get(it.key)
-        if entry is None or (entry.dtype, entry.shape) != (self._spec.dtype, it.shape):
+        if entry is None or entry[:2] != (self._spec.dtype, it.shape):
             what = f"it has no {it.key!r} of {self._spec.dtype}{[*it.shape]}"
             raise damaged(file.path.parent, f"{file.path.name}: {what}")
         return entry
 
-    def _read(self, it: StoredBlock, entry: Entry, start: Start, shape: Start) -> NDArray[Any]:
-        """The part of a block at ``start``, counted from the start of the block; it has items."""
+    def _read(self, it: StoredBlock) -> NDArray[Any]:
+        """What a block has of the part, at least one item."""
+        file = it.file()
+        *_, begin, end = self._entry(it, file)
+        if it.common == it.shape:
+            return file.data(begin, end).view(self.dtype).reshape(it.shape)
+        inside = tuple(map(sub, it.first, it.start))
         row_bytes = volume(it.shape[1:]) * self.dtype.itemsize
-        first, count = (start[0], shape[0]) if shape else (0, 1)
-        begin = entry.start + first * row_bytes
-        data = it.file().data(begin, begin + count * row_bytes).view(self.dtype)
-        if not shape:
-            return data.reshape(())
-        return data.reshape(count, *it.shape[1:])[block((0, *start[1:]), shape)]
+        count = it.common[0]
+        begin += inside[0] * row_bytes
+        data = file.data(begin, begin + count * row_bytes).view(self.dtype)
+        return data.reshape(count, *it.shape[1:])[block((0, *inside[1:]), it.common)]
 
 
 def read_several(stored: Mapping[str, StoredArray]) -> Iterator[tuple[str, NDArray[Any]]]:

@@ -29,6 +29,24 @@ Rows = NDArray[np.int64]
 Block = tuple[int, Start, Start]
 
 
+class Overlap(NamedTuple):
+    """What a block has of a part of its array.
+
+    Attributes:
+        rank: Who has written the block.
+        start: The index of the first item of the block in the array.
+        shape: The shape of the block.
+        first: The index of the first item that both have, in the array.
+        common: The shape of what both have.
+    """
+
+    rank: int
+    start: Start
+    shape: Start
+    first: Start
+    common: Start
+
+
 _FEW = 8  # rows that are looked at one by one
 
 
@@ -183,12 +201,12 @@ class BlockTable:
         if entry is None:
             raise ValueError("it has no table of blocks")
         count = sum(count for _, count in arrays.values())
-        if (entry.dtype, entry.shape) != ("int64", (count, 1 + 2 * self._most)):
+        *form, self._start, _ = entry
+        if form != ["int64", (count, 1 + 2 * self._most)]:
             raise ValueError("its table of blocks makes no sense")
-        self._start = entry.start
 
-    def blocks(self, name: str, start: Sequence[int], shape: Sequence[int]) -> list[Block]:
-        """Return the rank, the start and the shape of each block that has items of a part.
+    def overlaps(self, name: str, start: Sequence[int], shape: Sequence[int]) -> list[Overlap]:
+        """Return the blocks that have items of a part of an array, and what each has of it.
 
         Args:
             name: The array.
@@ -205,33 +223,42 @@ class BlockTable:
         rows = data.view("<i8").reshape(last - first, 1 + 2 * most)
         if rows.size and (rows.min() < 0 or rows[:, 0].max() >= self._ranks):
             raise ValueError("its table of blocks makes no sense")
-        if len(rows) > _FEW:
-            starts, sizes = (rows[:, at : at + ndim] for at in (1, 1 + most))
-            ends = [at + size for at, size in zip(start, shape, strict=True)]
-            rows = rows[((starts < ends) & (starts + sizes > np.array(start, int))).all(axis=1)]
-        listed = [
-            (rank, tuple(place[:ndim]), tuple(place[most : most + ndim]))
-            for rank, *place in rows.tolist()
-        ]
-        found = covering(listed, start, shape)
+        rows = rows[:, [0, *range(1, 1 + ndim), *range(1 + most, 1 + most + ndim)]]
+        found = _covering_rows(rows, start, shape)
         if found is None:
             raise ValueError(f"its blocks of {name!r} do not make up the array")
         return found
 
 
 def covering(
-    blocks: Sequence[Block], start: Sequence[int], shape: Sequence[int]
-) -> list[Block] | None:
-    """Return the blocks that have items of a part; None if they are not all of it, each once.
+    blocks: Iterable[Block], start: Sequence[int], shape: Sequence[int]
+) -> list[Overlap] | None:
+    """Return what blocks have of a part; None if they are not all of it, each item once.
 
     Args:
         blocks: Blocks of an array.
         start: Where the part begins.
         shape: Its shape.
     """
-    found, parts = [], []
-    for it in blocks:
-        if (shared := overlap(it[1], it[2], start, shape)) is not None:
-            found.append(it)
-            parts.append((tuple(map(sub, shared[0], start)), shared[1]))
+    shared = ((it, overlap(it[1], it[2], start, shape)) for it in blocks)
+    found = [Overlap(*it, *both) for it, both in shared if both is not None]
+    parts = [(tuple(map(sub, it.first, start)), it.common) for it in found]
     return found if make_up(shape, parts) else None
+
+
+def _covering_rows(rows: Rows, start: Sequence[int], shape: Sequence[int]) -> list[Overlap] | None:
+    """As ``covering``, of rows without the columns of dimensions that the array has not."""
+    ndim = len(start)
+    if len(rows) <= _FEW:
+        listed = ((it[0], tuple(it[1 : 1 + ndim]), tuple(it[1 + ndim :])) for it in rows.tolist())
+        return covering(listed, start, shape)
+    at, part = np.array(start, np.int64), np.array(shape, np.int64)
+    firsts = np.maximum(rows[:, 1 : 1 + ndim], at)
+    common = np.minimum(rows[:, 1 : 1 + ndim] + rows[:, 1 + ndim :], at + part) - firsts
+    found = (common > 0).all(axis=1)
+    rows, firsts, common = rows[found], firsts[found], common[found]
+    if not make_up_each(part[np.newaxis], np.array([len(rows)]), firsts - at, common)[0]:
+        return None
+    columns = rows[:, 1 : 1 + ndim], rows[:, 1 + ndim :], firsts, common
+    places = (map(tuple, it.tolist()) for it in columns)
+    return list(map(Overlap._make, zip(rows[:, 0].tolist(), *places, strict=True)))

@@ -4,6 +4,7 @@ The files of a checkpoint are such files: what other programs do not know stands
 the header's ``__metadata__``.
 
     crc32c    the CRC-32C of all else in the header, as 8 hexadecimal digits
+    dtypes    the dtypes of arrays that are stored as their bytes, as JSON, if there are any
     pieces    the CRC-32C of each 4 MiB of what follows the header, as 8 digits each
     runhooks  what the file says of itself, as JSON
     states    the states of hooks and inputs, as JSON; their arrays are in the file
@@ -23,8 +24,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property, lru_cache, reduce
 from json.encoder import encode_basestring_ascii as quoted
+from operator import itemgetter
 from types import MappingProxyType
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 import google_crc32c
 import numpy as np
@@ -32,7 +34,7 @@ from numpy.typing import NDArray
 
 from runhooks.arrays.array_library import dtype_named
 from runhooks.checkpoint.files import Shared, mapped, opened, printable, read_into
-from runhooks.checkpoint.manifest import ArraySpec, FileDigest, field, is_dtype, is_place, is_shape
+from runhooks.checkpoint.manifest import ArraySpec, FileDigest, field, is_dtype, is_shape
 from runhooks.errors import DataLossError, NotFoundError
 from runhooks.stores.path import AnyPath, StorePath
 
@@ -86,13 +88,9 @@ COMMIT = "checkpoint.safetensors"
 STATES = "__states__/"
 
 
-class Entry(NamedTuple):
-    """An array in a file. ``start``: of its bytes, counted from the end of the header."""
-
-    dtype: str
-    shape: tuple[int, ...]
-    start: int
-    end: int
+#: An array in a file: its dtype and shape, and where its bytes start and end, counted from the end
+#: of the header. A plain tuple, which the garbage collector need not look at again and again.
+Entry = tuple[str, tuple[int, ...], int, int]
 
 
 def check(arrays: Mapping[str, Any]) -> None:
@@ -152,7 +150,9 @@ class Encoding:
         self._arrays = [arrays[name] for name in offsets]
         self._offsets = offsets
         dtypes = {name: dtype for name, (dtype, _) in specs.items() if dtype not in _CODES}
-        strings = {"runhooks": json.dumps({**about, "size": size, "dtypes": dtypes})}
+        strings = {"runhooks": json.dumps({**about, "size": size})}
+        if dtypes:
+            strings["dtypes"] = json.dumps(dtypes)
         if states is not None:
             strings["states"] = states
         tail = ",".join([json.dumps(strings)[1:], *listed])
@@ -291,11 +291,11 @@ class TensorFile:
             if not isinstance(listed, dict):
                 raise ValueError("it is not a mapping")
             listed.pop("__metadata__", None)
-            found = {name: _entry(it, self.dtypes.get(name)) for name, it in listed.items()}
+            found = _entries(listed, self.dtypes)
         except (ValueError, RecursionError) as error:
             raise ValueError(f"its header cannot be read: {error}") from None
         end = 0
-        for _, _, start, stop in sorted(found.values(), key=lambda it: it[2:]):
+        for _, _, start, stop in sorted(found.values(), key=itemgetter(2, 3)):
             if start != end:
                 raise ValueError("its arrays overlap or leave a gap")
             end = stop
@@ -311,8 +311,9 @@ class TensorFile:
         """
         listed = sorted(((self.entries[name], name) for name in wanted), key=lambda it: it[0][2:])
         for span in _spans(listed):
-            begin = span[0][0].start
-            data = self.data(begin, span[-1][0].end)
+            (*_, begin, _), _ = span[0]
+            (*_, last), _ = span[-1]
+            data = self.data(begin, last)
             for (dtype, shape, start, end), name in span:
                 array = data[start - begin : end - begin].view(dtype_named(dtype)).reshape(shape)
                 yield name, array if array.flags.aligned else array.copy()
@@ -332,15 +333,17 @@ class TensorFile:
 
     def _joined(self, first: int, last: int) -> NDArray[np.uint8]:
         """Bytes of one piece, or of two, which are kept for whoever asks for their neighbours."""
-        joined = None
-        for number in range(first // PIECE_BYTES, -(-last // PIECE_BYTES)):
-            begin, end = self._piece(number)
-            found = self._pieces[number][max(first - begin, 0) : last - begin]
-            if begin <= first and last <= end:
-                return found
-            joined = _memory(last - first) if joined is None else joined
-            joined[max(begin - first, 0) : end - first] = found
-        return _memory(0) if joined is None else joined
+        if first == last:
+            return _memory(0)
+        number, last_number = first // PIECE_BYTES, (last - 1) // PIECE_BYTES
+        begin = number * PIECE_BYTES
+        found = self._pieces[number][first - begin : last - begin]
+        if number == last_number:
+            return found
+        joined = _memory(last - first)
+        joined[: len(found)] = found
+        joined[len(found) :] = self._pieces[last_number][: last - last_number * PIECE_BYTES]
+        return joined
 
     def _kept(self, number: int) -> NDArray[np.uint8]:
         return self._read(*self._piece(number))
@@ -371,7 +374,6 @@ class CheckpointFile(TensorFile):
     """A file of a checkpoint, of which the header is compared with its checksum.
 
     Attributes:
-        about: What the file says of itself.
         states: The states in it, as JSON; None if it has none.
         digest: How many bytes it has, and the checksum of its header.
 
@@ -400,16 +402,26 @@ class CheckpointFile(TensorFile):
         try:
             text = self._header[_LENGTH.size :].decode("ascii")
             strings, _ = json.JSONDecoder().raw_decode(text, len('{"__metadata__":'))
-            about = json.loads(field(strings, "runhooks", _is_text))
+            dtypes = json.loads(field({"dtypes": "{}", **strings}, "dtypes", _is_text))
         except RecursionError:
             raise ValueError("its header is nested too deeply") from None
-        size = field(about, "size", lambda it: it == self.nbytes)
         self.sums = np.frombuffer(bytes.fromhex(field(strings, "pieces", _is_text)), ">u4").tolist()
-        if len(self.sums or ()) != -(-size // PIECE_BYTES):
-            raise ValueError(f"it has {len(self.sums or ())} checksums of {size} bytes")
-        self.dtypes = field(about, "dtypes", _are_dtypes)
-        self.about: dict[str, Any] = about
+        if len(self.sums or ()) != -(-self.nbytes // PIECE_BYTES):
+            raise ValueError(f"it has {len(self.sums or ())} checksums of {self.nbytes} bytes")
+        self.dtypes = field({"dtypes": dtypes}, "dtypes", _are_dtypes)
+        self._about: str = field(strings, "runhooks", _is_text)
         self.states: str | None = strings.get("states") and field(strings, "states", _is_text)
+
+    @cached_property
+    def about(self) -> dict[str, Any]:
+        """What the file says of itself: who reads one of its arrays need not know it."""
+        with naming(*self._names):
+            try:
+                about: dict[str, Any] = json.loads(self._about)
+            except RecursionError:
+                raise ValueError("its header is nested too deeply") from None
+            field(about, "size", lambda it: it == self.nbytes)
+            return about
 
     @cached_property
     def entries(self) -> Mapping[str, Entry]:
@@ -417,8 +429,11 @@ class CheckpointFile(TensorFile):
             return super().entries
 
     def data(self, first: int, last: int) -> NDArray[np.uint8]:
-        with naming(*self._names):
+        try:  # of each block: entering the context costs more than a small one
             return super().data(first, last)
+        except (OSError, ValueError):
+            with naming(*self._names):
+                raise
 
     def check(self) -> None:
         """Compare all that the file holds with its checksums, a piece at a time."""
@@ -453,12 +468,13 @@ def _memory(size: int) -> NDArray[np.uint8]:
 
 def _spans(listed: Sequence[tuple[Entry, str]]) -> Iterator[list[tuple[Entry, str]]]:
     span: list[tuple[Entry, str]] = []
+    begin = last = 0
     for it in listed:
-        if span and (
-            it[0].start > span[-1][0].end + _GAP_BYTES or it[0].end > span[0][0].start + _SPAN_BYTES
-        ):
+        *_, start, end = it[0]
+        if span and (start > last + _GAP_BYTES or end > begin + _SPAN_BYTES):
             yield span
             span = []
+        begin, last = (begin if span else start), end
         span.append(it)
     if span:
         yield span
@@ -473,25 +489,42 @@ def is_unicode(text: str) -> bool:
     return True
 
 
-def _entry(content: Any, stated: str | None) -> Entry:
-    """The array that an entry of a header describes, whose bytes are of the dtype ``stated``."""
-    try:
-        code, shape = content["dtype"], content["shape"]
-        start, stop = content["data_offsets"]
-        dtype = _DTYPES.get(code)
-    except (KeyError, TypeError, ValueError):
-        raise ValueError("an entry makes no sense") from None
+def _entries(listed: Mapping[str, Any], stated: Mapping[str, str]) -> dict[str, Entry]:
+    """The arrays that a header describes; bytes are of the dtypes ``stated``."""
+    found: dict[str, Entry] = {}
+    # Most have the dtype and the shape of another one, which are looked at, and kept, once.
+    forms: dict[tuple[Any, ...], tuple[str, tuple[int, ...], int]] = {}
+    for name, content in listed.items():
+        try:
+            key = stated.get(name), content["dtype"], *content["shape"]
+            start, end = content["data_offsets"]
+            form = forms.get(key)
+        except (KeyError, TypeError, ValueError):
+            raise ValueError("an entry makes no sense") from None
+        if form is None:
+            form = forms[key] = _form(content["dtype"], content["shape"], stated.get(name))
+        if type(start) is not int or type(end) is not int or start < 0:
+            raise ValueError("an entry has offsets that make no sense")
+        dtype, shape, size = form
+        if end - start != size:
+            raise ValueError("the size of an array does not match its shape")
+        found[name] = dtype, shape, start, end
+    return found
+
+
+def _form(code: Any, shape: Any, stated: str | None) -> tuple[str, tuple[int, ...], int]:
+    """The dtype, the shape and the bytes of an array whose bytes are of the dtype ``stated``."""
+    dtype = _DTYPES.get(code)
     if dtype is None:
         raise ValueError(f"it has an array of {code!r}, a dtype that runhooks does not know")
-    if not is_shape(shape) or not is_place([start, stop]):
-        raise ValueError("an entry has a shape or offsets that make no sense")
-    if stop - start != math.prod(shape) * item_bytes(dtype):
-        raise ValueError("the size of an array does not match its shape")
+    if not is_shape(shape):
+        raise ValueError("an entry has a shape that makes no sense")
+    size = math.prod(shape) * item_bytes(dtype)
     if stated is not None:
         if dtype != "uint8" or shape[-1:] != [item_bytes(stated)]:
             raise ValueError(f"an array of {stated} is not stored as its bytes")
         dtype, shape = stated, shape[:-1]
-    return Entry(dtype, tuple(shape), start, stop)
+    return dtype, tuple(shape), size
 
 
 @lru_cache(256)

@@ -161,7 +161,7 @@ class SafetensorsFile(Weights):
         with _naming(path):
             self._file = TensorFile(path)
             entries = self._file.entries.items()
-        self.specs = {name: ArraySpec(it.dtype, it.shape) for name, it in entries}
+        self.specs = {name: ArraySpec(*it[:2]) for name, it in entries}
 
     def stream(self, wanted: Collection[str]) -> Named:
         with _naming(self.path):

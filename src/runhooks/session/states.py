@@ -6,6 +6,7 @@ import logging
 import re
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -233,7 +234,7 @@ def values_from(
         return _leaf(engine, variable, leaf, arrays[key], is_given=is_given)
 
     wanted = [(variable, *it) for variable, leaves in found.items() for it in leaves.items()]
-    loaded = iter(loaded_from(arrays, load, wanted))
+    loaded = iter(loaded_from(arrays, load, wanted, itemgetter(1)))
     new: dict[Variable, Any] = {}
     for variable, leaves in found.items():
         parts = [next(loaded) for _ in leaves]
