@@ -8,6 +8,9 @@ import optax
 import runhooks as rh
 
 optimizer = optax.adam(0.05)
+x = np.random.default_rng(0).normal(size=(60, 32, 2)).astype(np.float32)  # 60 batches
+y = x @ np.array([2, -3], np.float32) + 1
+batches = list(zip(x, y))
 
 
 def create_params():
@@ -16,14 +19,6 @@ def create_params():
 
 def create_opt_state():
     return optimizer.init(create_params())
-
-
-def batches(step):  # starts at a step, so a resumed run sees the same data
-    while True:
-        random = np.random.default_rng(step)
-        x = random.normal(size=(32, 2)).astype(np.float32)
-        yield x, x @ np.array([2, -3], np.float32) + 1
-        step += 1
 
 
 def loss_of(params, x, y):
@@ -37,11 +32,18 @@ def train_step(params, opt_state, x, y):
     return params, opt_state, {"loss": loss, "grads": grads}
 
 
-graph = rh.jax.graph(train_step, params=create_params, opt_state=create_opt_state, data=batches)
+def test_step(params, x, y):
+    return {"error": loss_of(params, x, y)}
+
+
+states = {"params": create_params, "opt_state": create_opt_state}
+graph = rh.jax.graph(train_step, data=batches[:50], epochs=10, **states)
 with graph.as_default():
     rh.summary.scalar("loss")
     rh.summary.histogram("grads")  # one for each array in grads
-    hooks = [rh.StopAtStepHook(last_step=500), rh.ProgressHook(500, "loss")]
+    test = rh.EvaluationHook(test_step, batches[50:], every_n_epochs=1)
+    report = {"epoch": "epoch", "loss": rh.epoch_mean("loss")}
+    hooks = [test, rh.LoggingTensorHook(report, trigger=rh.Trigger(every_epochs=1))]
     with rh.MonitoredTrainingSession(
         checkpoint_dir="runs/jax-line", hooks=hooks, save_summaries_steps=10
     ) as session:

@@ -2,14 +2,20 @@
 
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 import runhooks as rh
 
+torch.manual_seed(0)
+x = torch.randn(1920, 2)
+y = x @ torch.tensor([[2.0], [-3.0]])
+train_loader = DataLoader(TensorDataset(x[:1600], y[:1600]), batch_size=32, shuffle=True)
+test_loader = DataLoader(TensorDataset(x[1600:], y[1600:]), batch_size=32)
 model = nn.Linear(2, 1)
 optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
 
 
-def train_step(x, y):
+def train_step(model, optimizer, x, y):
     optimizer.zero_grad()
     loss = nn.functional.mse_loss(model(x), y)
     loss.backward()
@@ -17,14 +23,20 @@ def train_step(x, y):
     return {"loss": loss}
 
 
-graph = rh.torch.graph(train_step, ["loss"], model=model, optimizer=optimizer)
+def test_step(model, x, y):  # in evaluation mode, without gradients
+    return {"error": nn.functional.mse_loss(model(x), y)}
+
+
+objects = {"model": model, "optimizer": optimizer}
+graph = rh.torch.graph(train_step, ["loss"], data=train_loader, epochs=10, **objects)
 with graph.as_default():
     rh.summary.scalar("loss")
     rh.summary.histogram("gradients/model/weight")
-    hooks = [rh.StopAtStepHook(last_step=500), rh.ProgressHook(500, "loss")]
+    test = rh.EvaluationHook(test_step, test_loader, every_n_epochs=1)
+    report = {"epoch": "epoch", "loss": rh.epoch_mean("loss")}
+    hooks = [test, rh.LoggingTensorHook(report, trigger=rh.Trigger(every_epochs=1))]
     with rh.MonitoredTrainingSession(
         checkpoint_dir="runs/torch-line", hooks=hooks, save_summaries_steps=10
     ) as session:
         while not session.should_stop():
-            x = torch.randn(32, 2)
-            session.run("train_op", {"x": x, "y": x @ torch.tensor([[2.0], [-3.0]])})
+            session.run("train_op")

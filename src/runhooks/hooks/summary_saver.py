@@ -35,7 +35,7 @@ class SummarySaverHook(TimedHook, SummaryWritingHook):
     resumed run writes at the same steps as an uninterrupted one. With ``Trigger(at_end=True)``, the
     summary is computed once more from the final variables.
 
-        histogram = rh.summary.histogram("grads", collections=[])
+        histogram = rh.summary.histogram("grads")
         hooks = [rh.SummarySaverHook(save_steps=500, output_dir="runs/a", summary_op=histogram)]
 
     Args:
@@ -72,7 +72,7 @@ class SummarySaverHook(TimedHook, SummaryWritingHook):
         if scaffold is None and summary_op is None:
             raise ValueError(
                 "exactly one of scaffold and summary_op must be given, got none: give a summary, "
-                "such as summary_op=rh.summary.scalar('loss', collections=[])"
+                "such as summary_op=rh.summary.scalar('loss')"
             )
         arguments.exactly_one(scaffold=scaffold, summary_op=summary_op)
         super().__init__(tensorflow_timer_of(trigger, save_steps=save_steps, save_secs=save_secs))
