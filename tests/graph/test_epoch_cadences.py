@@ -158,7 +158,7 @@ def test_the_loop_ends_at_the_last_element_without_another_run(data):
             runs += 1
     assert runs == 2 * len(list(data)) == session.global_step
     assert hook.steps == [runs // 2, runs]
-    assert "at its end" in session.stop_reason or "no more elements" in session.stop_reason
+    assert "are done (epochs=2)" in session.stop_reason or "no more elements" in session.stop_reason
 
 
 @pytest.mark.parametrize("data", [[1, 2, 3], WithoutLength()], ids=["length", "no length"])

@@ -306,7 +306,7 @@ def test_the_loop_ends_at_the_last_element_without_another_run(make, epochs):
             while not session.should_stop():
                 session.run("train_op")
                 runs += 1
-            assert session.stop_reason == f"the input 'data' is at its end (epochs={epochs})"
+            assert session.stop_reason.endswith(f"'data' are done (epochs={epochs})")
     assert (runs, source.drawn, source.begun) == (5 * epochs, 5 * epochs, epochs)
 
 

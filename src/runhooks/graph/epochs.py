@@ -180,7 +180,7 @@ class Epochs:
     def end(self) -> str:
         """Why nothing is left, for the reason of a stop."""
         assert self.input is not None
-        return f"the input {self.input.name!r} is at its end (epochs={self._most})"
+        return f"all epochs of the input {self.input.name!r} are done (epochs={self._most})"
 
     @property
     def _source(self) -> Source:

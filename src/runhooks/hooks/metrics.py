@@ -278,8 +278,8 @@ class EvaluatingHook(TimedHook):
         secs = clock.monotonic() - start
         self._keep(step, found.metrics)
         line = ", ".join(f"{name} = {value:.6g}" for name, value in found.metrics.items())
-        text = "%s at step %d: %s (%d runs, %.3f sec)"
-        self._log.info(text, self.title, step, line, found.runs, secs)
+        text, plural = "%s at step %d: %s (%d run%s, %.3f sec)", "" if found.runs == 1 else "s"
+        self._log.info(text, self.title, step, line, found.runs, plural, secs)
         return True
 
     def _keep(self, step: int, metrics: Mapping[str, float]) -> None:
