@@ -398,10 +398,14 @@ def test_a_checkpoint_can_be_copied_both_ways(memory, tmp_path, at_step):
 # Another test may have started threads of JAX, which the child does not touch.
 @pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
 def test_a_forked_child_may_save_too(memory, at_step):
+    open_store(memory)  # before: a child cannot tell that a package is missing
     child = os.fork()
     if not child:
-        save(Saver(), at_step(1), memory)
-        os._exit(len(checkpoints(memory)) + 6)
+        try:
+            save(Saver(), at_step(1), memory)
+            os._exit(len(checkpoints(memory)) + 6)
+        finally:
+            os._exit(1)  # it must not go on with the tests
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 
 

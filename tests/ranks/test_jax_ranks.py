@@ -68,10 +68,10 @@ def test_the_process_of_a_rank_ends_soon_after_another_was_killed(trainings):
 def test_data_that_end_in_a_run_while_others_wait_end_all(trainings):
     statuses, texts = trainings["data end"].end()
     assert 0 not in statuses, texts
+    assert "rank 0 has not come out of run 9 in 5 seconds" in texts[0]
     kind, text = trainings["data end"].found(1)
     assert kind == "PeerFailedError"
     assert "its loop has ended after 8 runs, at global step 8" in text
-    assert "rank 0 has not come out of run 9 in 5 seconds" in texts[0]
 
 
 def test_processes_stop_together_at_a_signal_to_one_and_go_on_where_they_were(trainings):

@@ -71,7 +71,7 @@ def test_metadata(distributions) -> None:
     assert metadata["License-Expression"] == "Apache-2.0"
     assert metadata["Requires-Python"] == ">=3.11"
     classifiers = metadata.get_all("Classifier")
-    assert {"Typing :: Typed", "Programming Language :: Python :: 3.13"} <= set(classifiers)
+    assert {"Typing :: Typed", "Programming Language :: Python :: 3.14"} <= set(classifiers)
     assert metadata["Description-Content-Type"] == "text/markdown"
 
 

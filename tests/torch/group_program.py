@@ -29,7 +29,9 @@ torch.manual_seed(0)
 model = torch.nn.Linear(2, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 data = TensorDataset(torch.randn(32, 2))
-loader = DataLoader(data, 4, shuffle=True, num_workers=2, worker_init_fn=started)
+# Forked, which is not the default from Python 3.14 on: they know the moment and the steps.
+workers = {"num_workers": 2, "worker_init_fn": started, "multiprocessing_context": "fork"}
+loader = DataLoader(data, 4, shuffle=True, **workers)
 
 
 def step(batch):
@@ -38,10 +40,10 @@ def step(batch):
     optimizer.zero_grad()
     model(batch[0]).pow(2).mean().backward()
     if moment == "step" and steps == 4:
-        workers = [child.pid for child in multiprocessing.active_children()]
-        assert len(workers) == 2
+        children = [child.pid for child in multiprocessing.active_children()]
+        assert len(children) == 2
         os.killpg(0, signal.SIGTERM)
-        for worker in workers:
+        for worker in children:
             os.waitid(os.P_PID, worker, os.WEXITED | os.WNOWAIT)
     optimizer.step()
 

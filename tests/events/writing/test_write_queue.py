@@ -9,6 +9,7 @@ import queue
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -64,22 +65,29 @@ def memory() -> Iterator[Memory]:
 
 
 @contextlib.contextmanager
-def interrupted(owner: type, method: str, line: int, call: Callable[[], None]) -> Iterator[None]:
-    """Call ``call`` once before the line ``line``, from 0 on, that ``method`` of ``owner`` runs."""
+def interrupted(
+    owner: type, method: str, number: int, call: Callable[[], None], of: str = "line"
+) -> Iterator[None]:
+    """Call ``call`` once before the line, or opcode, ``number`` that ``method`` of ``owner`` runs.
+
+    They are counted from 0 on.
+    """
     code, passed, before = getattr(owner, method).__code__, 0, sys.gettrace()
 
     def trace(frame: FrameType, kind: str, argument: Any) -> Any:
         nonlocal passed
         if frame.f_code is not code:
             return None
-        if kind == "line":
+        frame.f_trace_opcodes = of == "opcode"
+        if kind == of:
             passed += 1
-            if passed == line + 1:
+            if passed == number + 1:
                 sys.settrace(before)
                 call()
                 return None
         return trace
 
+    sys._getframe().f_trace_opcodes = of == "opcode"  # Python 3.12 asks for it when tracing begins
     sys.settrace(trace)
     try:
         yield
@@ -113,6 +121,45 @@ def test_one_of_two_that_flush_at_a_time_hears_of_an_error(memory: Memory) -> No
         with interrupted(WriteQueue, "_raise_error", line, flush):
             flush()
     assert [str(error) for error in heard] == [f"error {line}" for line in range(12)]
+
+
+def fail(full: WriteQueue, memory: Memory, done: threading.Event) -> None:
+    memory.error = OSError("no space")
+    memory.go_on.set()
+    full.settle()
+    done.set()
+
+
+def close(full: WriteQueue, memory: Memory, done: threading.Event) -> None:
+    memory.go_on.set()
+    full.close()
+    done.set()
+
+
+@pytest.mark.parametrize(("end", "error"), [(fail, OSError), (close, RuntimeError)])
+def test_the_next_put_hears_of_what_another_thread_did_in_the_middle_of_one(
+    end: Callable[[WriteQueue, Memory, threading.Event], None], error: type[Exception]
+) -> None:
+    # In place of the other thread: a call before each operation of the interpreter, in its turn.
+    # A thread may come between any two of them, and on a free-threaded build one often does.
+    for number in range(100):
+        memory, ended = Memory(), threading.Event()
+        memory.go_on.clear()
+        full = WriteQueue(memory, max_queue=2, on_full="drop")
+        full.put("x", 0, 0, 0.0)
+        full.put("x", 1, 1, 0.0)
+        background.schedule(full, hurry=True)
+        assert memory.entered.wait(timeout=60)
+        meanwhile = partial(end, full, memory, ended)
+        with interrupted(WriteQueue, "_set_mark", number, meanwhile, of="opcode"):
+            full.put("x", 2, 2, 0.0)
+        if not ended.is_set():
+            close(full, memory, ended)
+            break
+        with pytest.raises(error):
+            full.put("x", 3, 3, 0.0)
+        assert 3 not in memory.values
+    assert number > 3
 
 
 def test_what_is_put_comes_out_in_order(memory: Memory) -> None:

@@ -145,8 +145,11 @@ class WriteQueue:
         self._set_mark()
 
     def _set_mark(self) -> None:
-        # The length from which on `put` calls `_admits`: 0 if there is an error to raise.
-        self._mark = 0 if self._closed or self._errors else self._limit
+        # The length from which on `put` calls `_admits`: 0 if there is an error to raise. Looked
+        # for only after the limit is set: it would replace the 0 of a thread that has come between.
+        self._mark = self._limit
+        if self._closed or self._errors:
+            self._mark = 0
 
     @property
     def closed(self) -> bool:
