@@ -78,16 +78,19 @@ class Events(rh.SessionRunHook):
         elif event == "mark":
             self.mark.touch()
         elif event == "wait for the mark":
-            while not self.mark.exists():
-                time.sleep(0.001)
+            wait_for(self.mark)
         elif event == "wait":
-            while not (self.marks / "go").exists():
-                time.sleep(0.01)
+            wait_for(self.marks / "go")
             run_context.request_stop("enough")
         elif event == "hang":
             time.sleep(1000)
         else:
             os.kill(os.getpid(), signal.Signals[event])
+
+
+def wait_for(path):
+    while not path.exists():
+        time.sleep(0.001)
 
 
 class Beats(rh.SessionRunHook):
@@ -204,8 +207,7 @@ def train(folder, case, rank, size, events):
     group.grace_secs = events.get("grace_secs", 30.0)
     group.barrier_secs = events.get("barrier_secs", 60.0)
     group.silence_secs = events.get("silence_secs", 60.0)
-    if secs := events.get("clock", {}).get(str(rank)):
-        shift_clock(secs)
+    shift_clock(events.get("clock", {}).get(str(rank), 0))
     ranks_events = events.get("at", {}).get(str(rank), {})
     found = {"error": None, "secs": None}
     mark = folder / f"{case}.mark"
