@@ -7,7 +7,7 @@ import runhooks as rh
 random = np.random.default_rng(0)
 x = random.normal(size=(60, 32, 2))  # 60 batches
 y = x @ [2.0, -3.0] + random.normal(scale=0.1, size=(60, 32))
-batches = list(zip(x, y))
+batches = list(zip(x, y, strict=True))
 
 
 def train_step(weights, x, y):

@@ -10,7 +10,7 @@ import runhooks as rh
 optimizer = optax.adam(0.05)
 x = np.random.default_rng(0).normal(size=(60, 32, 2)).astype(np.float32)  # 60 batches
 y = x @ np.array([2, -3], np.float32) + 1
-batches = list(zip(x, y))
+batches = list(zip(x, y, strict=True))
 
 
 def create_params():
@@ -36,8 +36,9 @@ def test_step(params, x, y):
     return {"error": loss_of(params, x, y)}
 
 
-states = {"params": create_params, "opt_state": create_opt_state}
-graph = rh.jax.graph(train_step, data=batches[:50], epochs=10, **states)
+graph = rh.jax.graph(
+    train_step, data=batches[:50], epochs=10, params=create_params, opt_state=create_opt_state
+)
 with graph.as_default():
     rh.summary.scalar("loss")
     rh.summary.histogram("grads")  # one for each array in grads

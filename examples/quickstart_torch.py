@@ -27,8 +27,9 @@ def test_step(model, x, y):  # in evaluation mode, without gradients
     return {"error": nn.functional.mse_loss(model(x), y)}
 
 
-objects = {"model": model, "optimizer": optimizer}
-graph = rh.torch.graph(train_step, ["loss"], data=train_loader, epochs=10, **objects)
+graph = rh.torch.graph(
+    train_step, ["loss"], data=train_loader, epochs=10, model=model, optimizer=optimizer
+)
 with graph.as_default():
     rh.summary.scalar("loss")
     rh.summary.histogram("gradients/model/weight")

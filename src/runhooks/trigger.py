@@ -17,6 +17,9 @@ from typing import Any, NamedTuple, Protocol
 
 from runhooks import arguments, clock
 
+_MOST_PARTS = 1000  # of an epoch: steps are counted in whole fractions of it
+_LEAST_EPOCHS = 1 / _MOST_PARTS
+
 
 class Due(NamedTuple):
     """When a hook next has something to do; the earliest of these counts.
@@ -65,7 +68,8 @@ class Trigger:
         at_end: When the loop ends normally, unless the hook has already acted at that step.
 
     Raises:
-        ValueError: If nothing is given, or for steps below 1, seconds below 0 and epochs of 0.
+        ValueError: If nothing is given, or for steps below 1, seconds below 0 and epochs below
+            0.001.
         TypeError: If an argument is of the wrong type.
     """
 
@@ -79,6 +83,11 @@ class Trigger:
         arguments.steps(every_steps=self.every_steps)
         arguments.not_negative(every_secs=self.every_secs)
         arguments.positive(every_epochs=self.every_epochs)
+        if self.every_epochs is not None and not _LEAST_EPOCHS <= self.every_epochs < math.inf:
+            raise ValueError(
+                f"every_epochs must be at least {_LEAST_EPOCHS}, and finite, got "
+                f"{self.every_epochs!r}: for a smaller part of an epoch, give every_steps"
+            )
         arguments.instance(Collection, on_steps=self.on_steps)
         arguments.instance(bool, at_end=self.at_end)
         for step in self.on_steps:
@@ -222,7 +231,7 @@ class Timer:
     def _next_epoch(self) -> float | Fraction:
         if self.trigger.every_epochs is None:
             return math.inf
-        every = Fraction(self.trigger.every_epochs).limit_denominator(1000)
+        every = Fraction(self.trigger.every_epochs).limit_denominator(_MOST_PARTS)
         return (self._passed_epochs // every + 1) * every
 
     def _secs_have_passed(self) -> bool:

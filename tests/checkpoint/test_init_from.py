@@ -81,6 +81,21 @@ def test_all_of_another_run_but_its_step(pretrained, tmp_path):
     assert rh.load(tmp_path / "b", "global_step") == 2
 
 
+@pytest.mark.parametrize("before", [True, False])
+def test_sums_of_an_epoch_are_not_taken_over(before, tmp_path):
+    def trained(name, with_mean, **scaffold):
+        data = [np.ones(1)] * 3
+        graph = rh.graph(lambda w, x: (w + x[0], {"loss": x[0]}), w=0.0, data=data)
+        with graph.as_default():
+            if with_mean:
+                rh.epoch_mean("loss")
+            rh.train.train("train_op", tmp_path / name, scaffold=rh.Scaffold(**scaffold))
+        return rh.load(tmp_path / name, "w")
+
+    assert trained("a", before) == 3
+    assert trained("b", not before, init_from=rh.InitFrom(tmp_path / "a")) == 6
+
+
 def test_a_checkpoint_is_chosen_as_by_load(pretrained, tmp_path):
     state = {"body": NEW_BODY, "head": head(3)}
     _, first = train(tmp_path / "b", state, 1, rh.InitFrom(str(pretrained), step=2))

@@ -382,3 +382,22 @@ def test_a_part_of_an_epoch_of_unknown_length_is_refused():
         with pytest.raises(ValueError, match=r"after 0.5 epochs.*no known length.*steps_per_epoch"):
             with rh.MonitoredSession(hooks=[hook]) as session:
                 session.run("train_op")
+
+
+class Filtered:
+    """Data of which epochs have left 2, 0, 2 and 2 elements."""
+
+    def set_epoch(self, epoch):
+        self.left = [2, 0, 2, 2][epoch]
+
+    def __iter__(self):
+        return iter([np.ones(1)] * self.left)
+
+
+@pytest.mark.parametrize("hooks", [[], [rh.CallHook(lambda: None, every_n_epochs=1)]])
+def test_an_epoch_without_elements_is_passed_over(hooks):
+    graph = rh.graph(lambda w, x: w + x[0], w=0.0, data=Filtered(), epochs=4)
+    with graph.as_default(), rh.MonitoredSession(hooks=hooks) as session:
+        while not session.should_stop():
+            session.run("train_op")
+    assert session.global_step == 6

@@ -285,21 +285,28 @@ def die():
 
 
 def epochs(first, steps):
-    """Go on from step ``first`` with a plain loader, up to 3 epochs; the numbers drawn."""
+    """Go on from step ``first`` with a plain loader, up to 3 epochs; numbers drawn, their means."""
     logging.basicConfig(level=logging.INFO)
     first, steps = int(first), int(steps)
     data = torch.arange(12.0)
     loader = DataLoader(data, 2, sampler=DistributedSampler(data, size, rank))
-    model, drawn = nn.Linear(1, 1), []
-    graph = rh.torch.graph(lambda x: drawn.append(x.tolist()), data=loader, epochs=3, model=model)
+    model, drawn, means = nn.Linear(1, 1), [], []
+
+    def step(x):
+        drawn.append(x.tolist())
+        return x.mean()
+
+    graph = rh.torch.graph(step, ["middle"], data=loader, epochs=3, model=model)
+    with graph.as_default():
+        mean = rh.epoch_mean("middle")
     session = rh.Session(graph)
     if first:
         rh.Saver().restore(session, folder / f"epochs.ckpt-{first}")
     with suppress(rh.errors.OutOfRangeError):
         for _ in range(steps):
-            session.run("train_op")
+            means.append(float(session.run(("train_op", mean))[1]))
     rh.Saver().save(session, folder / "epochs.ckpt", session.global_step)
-    return [it for batch in drawn for it in batch]
+    return [[it for batch in drawn for it in batch], means]
 
 
 def trained_both_ways(name, layers, hooks, **options):

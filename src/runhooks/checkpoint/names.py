@@ -9,6 +9,7 @@ from typing import Any
 from runhooks.arrays.trees import Container, container_of, walk
 from runhooks.checkpoint.files import printable
 from runhooks.graph.base import GraphKeys
+from runhooks.graph.epoch_means import EPOCH_SUMS
 from runhooks.graph.objects import MODULE_VERSIONS, OBJECT_STATES, stands_for_array
 from runhooks.near_names import suggestion
 
@@ -191,14 +192,14 @@ def other_names(states: Mapping[str, Any]) -> dict[str, str]:
 def is_run_state(name: str, states: Mapping[str, Any]) -> bool:
     """Return whether an array belongs to a run, and not to its model.
 
-    So do the global step, and objects of ``rh.torch`` that are no modules: optimizers, averages,
-    random states.
+    So do the global step, the sums of means over an epoch, and objects of ``rh.torch`` that are no
+    modules: optimizers, averages, random states.
 
     Args:
         name: The name of the array.
         states: The states beside it, by name.
     """
-    if name.rpartition("/")[2] == GraphKeys.GLOBAL_STEP:
+    if name.rpartition("/")[2] == GraphKeys.GLOBAL_STEP or name.endswith(EPOCH_SUMS):
         return True
     state = states.get(OBJECT_STATES + name.partition("/")[0])
     return isinstance(state, Mapping) and MODULE_VERSIONS not in state

@@ -193,10 +193,7 @@ class Passes:
                 self._done += 1
                 _log.warning("the input %r has no elements", self.empty)
                 raise
-            iterator = self._end_epoch()
-            if iterator is None:
-                raise
-            element = next(iterator)  # of what is empty this is the end
+            element = self._first_of_next_epoch()
         self._count_one()
         return element if self._arrange is None else self._arrange(element)
 
@@ -209,6 +206,15 @@ class Passes:
             if self._ahead and self._ahead[0].is_end:
                 self._ahead.clear()
                 self._end_epoch()
+
+    def _first_of_next_epoch(self) -> Any:
+        """Return the first element of the next epoch that has one, or raise StopIteration."""
+        while (iterator := self._end_epoch()) is not None:
+            for element in iterator:
+                return element
+            if self._epochs is None:  # what is empty now may be so for ever
+                break
+        raise StopIteration
 
     def _end_epoch(self) -> Iterator[Any] | None:
         """Return the elements of the epoch that begins, or None at the end of the last one."""

@@ -156,7 +156,8 @@ class SessionInputs:
     def _resize(self, resized: Resized) -> None:
         """Keep the epochs that are done, and not the elements of one rank in the next."""
         step = self._values.global_step or 0
-        for name, position in self._positions.items():
+        epochs_name = None if self.epochs.input is None else self.epochs.input.name
+        for name, position in list(self._positions.items()):
             if (drawn := position.get("drawn")) is None:
                 continue
             is_done = 0 < drawn == position.get("length")
@@ -165,6 +166,8 @@ class SessionInputs:
             if "ended" in position:
                 self._positions[name]["ended"] = True
             elif drawn and not is_done:
+                if name == epochs_name:
+                    self._positions.pop(EPOCH, None)  # means and other states of it begin anew, too
                 _log.info(
                     "the input %r begins its epoch %d anew: %d ranks have saved the checkpoint of "
                     "step %d, and there are %d, each of which draws other elements",
