@@ -258,7 +258,7 @@ class DirectoryLock:
                 except _HeldError as error:
                     if waits and _has_ended(error.owner):
                         return False
-                    raise
+                    raise RuntimeError(str(error)) from None
                 if file is None:
                     return True
                 _locked[key] = file
@@ -290,7 +290,7 @@ class DirectoryLock:
                 del _sole[key]
 
 
-class _HeldError(RuntimeError):
+class _HeldError(Exception):
     """Another process, ``owner``, has locked the directory."""
 
     def __init__(self, directory: Path, owner: str) -> None:
