@@ -112,7 +112,7 @@ def loaded_from(
     together: list[int] = []
     for number, it in enumerate(listed):
         array = arrays[name_of(it)]
-        if isinstance(array, np.ndarray):
+        if isinstance(array, np.ndarray | np.generic):
             here.append(number)
         elif volume(array.shape) * array.dtype.itemsize >= _LARGE_BYTES:
             parts.append([number])
