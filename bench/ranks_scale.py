@@ -30,7 +30,6 @@ from runhooks.ranks import Group
 from runhooks.ranks.decisions import BEATS
 
 SIZES = (2, 16, 64, 256, 1_000)
-JAX_SIZES = (2, 16, 64, 256)
 PROCESSES = 2
 HOOKS = 5
 
@@ -343,7 +342,7 @@ def _open_files() -> int:
 
 def tables(effort: Effort) -> Iterator[Growth]:
     yield from _growths(effort.sizes(*SIZES), "torch", "")
-    yield from _growths(effort.sizes(*JAX_SIZES), "jax", ", JAX")
+    yield from _growths(effort.sizes(*SIZES), "jax", ", JAX")
 
 
 def _growths(sizes: Sequence[int], runtime: str, of: str) -> Iterator[Growth]:
