@@ -150,11 +150,8 @@ class Saver:
             wants it, and the newest always is.
         asynchronous: Whether ``save`` returns as soon as it has the values, while a thread writes
             them. The next ``save``, ``restore`` or ``wait`` waits for that thread and raises its
-            error. ``save`` copies what runs change in place: torch tensors, and on jax a state of
-            less than 64 MB. A larger jax state is copied only the first time. The step is then
-            compiled once more in the background: the run after a save leaves the old state
-            unchanged, and the checkpoint is written from it. The memory for the copy, or for the
-            new state of that run, is reused by the next save.
+            error. ``save`` copies what later runs change, such as torch tensors and the state of a
+            jax graph, to memory that the next save reuses.
 
     Raises:
         TypeError: An argument has the wrong type.

@@ -186,7 +186,7 @@ def inputs(
     Raises:
         TypeError: If ``source`` cannot be iterated.
         ValueError: If the graph has another ``steps_per_epoch``, or if ``epochs`` is given for an
-            iterator or a function, which cannot be iterated twice.
+            iterator or a function of the step, which cannot be iterated twice.
     """
     arguments.whole(num_outputs=num_outputs)
     source = checked_source("source", source, epochs)
