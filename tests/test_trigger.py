@@ -42,7 +42,7 @@ def triggered(timer, steps):
         ({"every_steps": 2.5}, TypeError, r"every_steps .*2\.5"),
         ({"every_secs": -1.5}, ValueError, "every_secs"),
         ({"on_steps": [3, 0]}, ValueError, "on_steps"),
-        ({"every_epochs": 0.0004}, ValueError, r"every_epochs .*0\.0004.*every_steps"),
+        ({"every_epochs": 0.0004}, ValueError, r"every_epochs .*0\.0004.*by steps"),
         ({"every_epochs": float("inf")}, ValueError, "every_epochs .*finite"),
     ],
 )

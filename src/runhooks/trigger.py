@@ -82,12 +82,7 @@ class Trigger:
     def __post_init__(self) -> None:
         arguments.steps(every_steps=self.every_steps)
         arguments.not_negative(every_secs=self.every_secs)
-        arguments.positive(every_epochs=self.every_epochs)
-        if self.every_epochs is not None and not _LEAST_EPOCHS <= self.every_epochs < math.inf:
-            raise ValueError(
-                f"every_epochs must be at least {_LEAST_EPOCHS}, and finite, got "
-                f"{self.every_epochs!r}: for a smaller part of an epoch, give every_steps"
-            )
+        _check_epochs("every_epochs", self.every_epochs)
         arguments.instance(Collection, on_steps=self.on_steps)
         arguments.instance(bool, at_end=self.at_end)
         for step in self.on_steps:
@@ -98,6 +93,15 @@ class Trigger:
                 "a Trigger needs at least one of every_steps, every_secs, every_epochs, on_steps "
                 "and at_end"
             )
+
+
+def _check_epochs(name: str, value: float | None) -> None:
+    arguments.positive(**{name: value})
+    if value is not None and not _LEAST_EPOCHS <= value < math.inf:
+        raise ValueError(
+            f"{name} must be at least {_LEAST_EPOCHS}, and finite, got {value!r}: for a smaller "
+            "part of an epoch, go by steps"
+        )
 
 
 class Timer:
@@ -348,7 +352,7 @@ def trigger_of(trigger: Trigger | None, **cadence: float | None) -> Trigger:
         arguments.not_negative(**{name: value})
         return Trigger(every_secs=value)
     if name.endswith("_epochs"):
-        arguments.positive(**{name: value})
+        _check_epochs(name, value)
         return Trigger(every_epochs=value)
     arguments.steps(**{name: value})
     return Trigger(every_steps=int(value))

@@ -103,6 +103,7 @@ def test_a_resumed_run_calls_it_at_the_ends_of_the_same_epochs(stop_at, tmp_path
         ({}, ValueError, "exactly one of trigger|exactly one of every_n_epochs, every_n_steps"),
         ({"every_n_epochs": 1, "every_n_steps": 1}, ValueError, "every_n_steps=1"),
         ({"every_n_epochs": 0}, ValueError, "every_n_epochs must be above 0"),
+        ({"every_n_epochs": 0.0004}, ValueError, "every_n_epochs must be at least 0.001"),
         ({"fn": 5, "every_n_steps": 1}, TypeError, "fn must be a function"),
         ({"fn": None, "every_n_steps": 1}, TypeError, "fn must be given"),
         ({"tensors": 5, "every_n_steps": 1}, TypeError, "tensors must be a dict or a list"),

@@ -174,11 +174,10 @@ class DirectoryLock:
 
     In a group of ranks, which save together, the chief alone takes it.
 
-    The system releases it when the process ends, however it ends; a forked child does not hold it.
-    A child that was being forked as the process was killed lets go of it in a moment, which is
-    waited for.
-    Where the system or the file system has no such locks, nothing is locked. A directory in a store
-    is claimed: whoever comes later has it.
+    The system releases it when the process ends, however it ends; a forked child does not hold it,
+    but for the moment in which it is forked. If the process is killed in that moment, ``acquire``
+    waits for the child. Where the system or the file system has no such locks, nothing is locked. A
+    directory in a store is claimed: whoever comes later has it.
 
     Args:
         directory: The directory.
@@ -308,10 +307,8 @@ def _has_ended(owner: str) -> bool:
         return False
     try:
         os.kill(int(found["pid"]), 0)
-    except ProcessLookupError:
-        return True
-    except (OSError, OverflowError):
-        pass
+    except (OSError, OverflowError) as error:
+        return isinstance(error, ProcessLookupError)
     return False
 
 
