@@ -64,7 +64,15 @@ def ranks(launcher_with, tmp_path_factory):
 @pytest.fixture(scope="module")
 def first(ranks):
     """What two ranks come to first; they have saved step 8 of a training with FSDP2."""
-    more = "pending:ddp", "pending:fsdp", "averages", "epochs:0:4", "epochs:0:6", "norms"
+    more = (
+        "pending:ddp",
+        "pending:fsdp",
+        "averages",
+        "epochs:0:4",
+        "epochs:0:6",
+        "counted:0:4",
+        "norms",
+    )
     return ranks.run(2, "exact:ddp", "exact:fsdp", "train:ddp:0:16", "train:fsdp:0:8", *more)
 
 
@@ -102,6 +110,14 @@ def test_norms_of_sharded_gradients_are_those_of_the_whole(first):
     assert fsdp["gradient_norm"] == pytest.approx(first[0]["norms"]["fsdp"]["fetched"])
 
 
+def test_the_mean_of_an_epoch_is_that_of_all_ranks(first):
+    for found in first:
+        drawn, means = found["epochs:0:6"]
+        assert len(drawn) == 12
+        assert means[2::3] == [5.5, 5.5]
+        assert found["counted:0:4"] == np.mean([0, 1, 2, 3, 10, 11, 12, 13])
+
+
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])
 def test_what_both_ranks_hold_is_written_once(first, kind):
     values = 3 * 4 * (6 * 7 + 7 + 7 * 3 + 14)  # parameters, and two states of each
@@ -132,7 +148,7 @@ def test_the_arrays_of_a_checkpoint_are_read_on_one_machine(ranks, first):
 
 def test_any_number_of_ranks_goes_on_and_a_rank_that_is_killed_in_a_save_leaves_none(ranks, first):
     stages = [first[0]["train:fsdp:0:8"]]
-    (alone,) = ranks.run(1, "train:plain:8:12", "epochs:4:99", "epochs:6:99")
+    (alone,) = ranks.run(1, "train:plain:8:12", "epochs:4:99", "epochs:6:99", "counted:4:1")
     stages.append(alone["train:plain:8:12"])
     # The second of 3 epochs begins anew; or it was just done, and the third is left.
     for task, epochs in {"epochs:4:99": 2, "epochs:6:99": 1}.items():
@@ -140,6 +156,8 @@ def test_any_number_of_ranks_goes_on_and_a_rank_that_is_killed_in_a_save_leaves_
         assert len(drawn) == 12 * epochs
         assert {drawn.count(float(it)) for it in range(12)} == {epochs}
         assert means[5::6] == [5.5] * epochs
+    # What two ranks have added up counts, where nothing of the epoch is made again.
+    assert alone["counted:4:1"] == np.mean([0, 1, 2, 3, 10, 11, 12, 13, 4])
     anew = "begins its epoch 2 anew: 2 ranks have saved the checkpoint of step 4, and there are 1"
     assert anew in (ranks.folder / "log-1-0").read_text()
     assert read_manifest(ranks.folder / "model.ckpt-12").ranks == 1

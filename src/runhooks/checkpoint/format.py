@@ -161,12 +161,15 @@ class StoredCheckpoint:
             name: StoredArray(spec, partial(self._blocks, table, near, name), is_far=is_far)
             for name, spec in self.specs.items()
         }
-        if rank is not None:
-            for key, (dtype, shape, *_) in self._files[rank].entries.items():
-                if key.endswith(OWN):
-                    own = StoredArray.at(self._openers[rank], key, ArraySpec(dtype, shape))
-                    found[key.removesuffix(OWN)] = own
-        return found
+        return found if rank is None else found | self.own_arrays(rank)
+
+    def own_arrays(self, rank: int) -> dict[str, StoredArray]:
+        """Return those arrays of ``rank``, one of several, that differ from the chief's."""
+        own = (it for it in self._files[rank].entries.items() if it[0].endswith(OWN))
+        return {
+            key.removesuffix(OWN): StoredArray.at(self._openers[rank], key, ArraySpec(dtype, shape))
+            for key, (dtype, shape, *_) in own
+        }
 
     def states(self, rank: int | None = None) -> dict[str, Any]:
         """Return the states of ``rank``; None: of the chief."""

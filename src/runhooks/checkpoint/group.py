@@ -35,12 +35,13 @@ from runhooks.checkpoint.format import (
 from runhooks.checkpoint.latest import find_checkpoints
 from runhooks.checkpoint.lock import check_claim
 from runhooks.checkpoint.manifest import FileDigest, Manifest, is_shard
-from runhooks.checkpoint.shards import blocks_to_write, digests_of, read_several
+from runhooks.checkpoint.shards import StoredArray, blocks_to_write, digests_of, read_several
 from runhooks.checkpoint.states import encode
 from runhooks.checkpoint.table import TABLE, Listing, Rows, rows_of, together
 from runhooks.checkpoint.tensors import COMMIT, CheckpointFile
 from runhooks.contract import Snapshot
 from runhooks.errors import DataLossError, NotFoundError, PeerFailedError, described
+from runhooks.graph.epoch_means import EPOCH_SUMS
 from runhooks.graph.objects import OBJECT_STATES, RANDOM_STATES, Resized
 from runhooks.ranks import AloneGroup, Group
 from runhooks.stores.interruption import reading_threads
@@ -463,8 +464,11 @@ def read_for(group: Group, path: AnyPath, in_parts: bool = False) -> Snapshot:
         if group.size == 1 and not in_parts:
             return Snapshot(dict(read_several(found)), kept, is_given=True)
         return Snapshot(dict(found), kept)
-    snapshot = Snapshot(dict(stored.arrays(None, near)), stored.states())
-    differing = frozenset(it for it in manifest.differing if not _is_random(it))
+    arrays = dict(stored.arrays(None, near))
+    sums = [name for name in manifest.differing if name.endswith(EPOCH_SUMS)]
+    arrays.update(_added_up(stored, {name: arrays[name] for name in sums}, group.rank))
+    snapshot = Snapshot(arrays, stored.states())
+    differing = frozenset(it for it in manifest.differing if it not in sums and not _is_random(it))
     if differing and group.is_chief:
         _log.warning(
             "%s was saved by %d ranks, which differed in %s: all ranks get the chief's",
@@ -480,6 +484,18 @@ def read_for(group: Group, path: AnyPath, in_parts: bool = False) -> Snapshot:
     seed = _seed(snapshot, manifest.global_step)
     resized = Resized(manifest.ranks, group.size, group.rank, seed, differing)
     return snapshot._replace(resized=resized)
+
+
+def _added_up(
+    stored: StoredCheckpoint, chiefs: Mapping[str, StoredArray], rank: int
+) -> Mapping[str, Any]:
+    """Return the sums of all ranks that have saved them on rank 0, and zeros on the others."""
+    if not chiefs or rank:
+        return {name: np.zeros(it.shape, it.dtype) for name, it in chiefs.items()}
+    with reading_threads() as threads:
+        saved = list(threads.map(stored.own_arrays, range(stored.manifest.ranks)))
+    each = {name: [own.get(name, it) for own in saved] for name, it in chiefs.items()}
+    return {name: np.sum([*map(np.asarray, parts)], axis=0) for name, parts in each.items()}
 
 
 def _seed(saved: Snapshot, step: int | None) -> int:

@@ -253,6 +253,7 @@ class RunEffects(NamedTuple):
         step_captures: Operations whose value exists only in a run that makes a step.
         captures: Operations that capture values inside the objects, ``step_captures`` included.
         reads: Operations that read the objects.
+        gathers: Operations that take all ranks to answer.
     """
 
     inputs: tuple[Any, ...] = ()
@@ -261,6 +262,7 @@ class RunEffects(NamedTuple):
     step_captures: frozenset[Any] = frozenset()
     captures: frozenset[Any] = frozenset()
     reads: frozenset[Any] = frozenset()
+    gathers: frozenset[Any] = frozenset()
 
 
 class StepPart(Enum):

@@ -11,11 +11,15 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from runhooks.graph import names
 from runhooks.graph.base import GraphKeys, get_default_graph
-from runhooks.graph.build import call, update
+from runhooks.graph.build import call, get_global_step, update
+from runhooks.graph.engine import Engine
 from runhooks.graph.graph import Graph, own_graph
 from runhooks.graph.nodes import LATEST, Effect, Operation, Tensor, Variable
+from runhooks.ranks import current_group
 from runhooks.trigger import no_epochs
 
 #: How the names of variables end that hold the sums of a mean, and so nothing of the model.
@@ -31,7 +35,8 @@ def epoch_mean(
     fetched, and no hook is called. Asked for in the last run of an epoch, it is the mean of the
     epoch, also after a resume in the middle. A run that makes no such step finds the mean that the
     last one has left. Sums are float64, or on JAX float32 with a compensation: the mean of a
-    million values is right to 1e-7. Of several ranks, each has the mean of its own values.
+    million values is right to 1e-7. With several ranks it is the mean of all, which meet for it in
+    their store: all of them have to ask in the same run.
 
     A training may be resumed with other means than before: one that is new is the mean of the rest
     of the epoch, as a warning says. Not so on a ``tf.Graph``: its ``tf.train.Saver`` restores the
@@ -67,8 +72,23 @@ def epoch_mean(
     graph.add_to_collection(GraphKeys.STEP_UPDATES, total.op)
     graph.add_to_collection(GraphKeys.STEP_UPDATES, epoch.op)
     graph.add_to_collection(GraphKeys.EPOCH_RESETS, fresh.op)
-    mean = graph.add(LATEST, engine.mean_of_sums, (_so_far(graph, sums),), name=name)
-    return mean.outputs[0]
+    latest = _so_far(graph, sums)
+    if engine.runs_one_program:
+        return graph.add(LATEST, engine.mean_of_sums, (latest,), name=name).outputs[0]
+    mean = partial(_mean_of_all_ranks, engine, name)
+    args = (latest, get_global_step(graph))
+    return graph.add(LATEST, mean, args, name=name, effect=Effect.GATHER).outputs[0]
+
+
+def _mean_of_all_ranks(engine: Engine, name: str, sums: Any, step: Any) -> Any:
+    """Return the mean of what all ranks have added up, each in sums of its own."""
+    group = current_group()
+    if group.size > 1:
+        numbers = engine.arrays.to_numpy(sums).tolist()
+        parts = {str(place): number for place, number in enumerate(numbers)}
+        total = group.total(name, parts, at=f"in the run after step {step}")
+        sums = engine.place(sums, np.array([total[place] for place in parts]))
+    return engine.mean_of_sums(sums)
 
 
 def epoch_metrics(state: str, name: str | None = None) -> Tensor:
@@ -101,7 +121,9 @@ def epoch_metrics(state: str, name: str | None = None) -> Tensor:
         _check_metrics(state, found)
         if callable(keep := getattr(found, "persistent", None)):
             keep(True)  # or the state_dict of torchmetrics is empty
-        value: Tensor = graph.add(LATEST, found.compute, name=name).outputs[0]
+        # Of torchmetrics, it gathers what the ranks have.
+        op = graph.add(LATEST, found.compute, name=name, effect=Effect.GATHER)
+        value: Tensor = op.outputs[0]
         graph.add_to_collection(GraphKeys.EPOCH_RESETS, found.reset)
     else:
         variable = _state(graph, state)

@@ -399,6 +399,7 @@ class Graph(BaseGraph):
             step_captures=frozenset(op for op in needed if op.effect is Effect.STEP_CAPTURE),
             captures=frozenset(op for op in needed if op.effect in CAPTURES),
             reads=frozenset(op for op in needed if op.effect is Effect.READ),
+            gathers=frozenset(op for op in needed if op.effect is Effect.GATHER),
         )
 
     def step_part(self, fetches: Any, feed_keys: Iterable[Any] = ()) -> StepPart:

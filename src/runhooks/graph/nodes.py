@@ -264,7 +264,7 @@ class Effect(Enum):
     """The effect of an operation beyond computing a value from its inputs.
 
     Only graphs with objects that are changed in place (``BaseGraph.objects``) have operations with
-    an effect.
+    an effect other than ``GATHER``.
     """
 
     NONE = "none"
@@ -273,6 +273,7 @@ class Effect(Enum):
     READ = "reads the objects"
     CAPTURE = "captures a value inside the objects, in any run"
     STEP_CAPTURE = "captures a value inside the objects while a step is made"
+    GATHER = "asks the other ranks, all of which have to make it in the same run"
 
 
 #: The effects of operations that capture a value inside the objects.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain, islice, repeat
 from typing import Any
 
@@ -27,10 +28,14 @@ from runhooks.hooks.metrics import (
 )
 from runhooks.hooks.named_tensors import NamedTensors
 from runhooks.hooks.summary_saver import summaries_of
+from runhooks.ranks import current_group
 from runhooks.session.nested import NestedLoop, until_stop
 from runhooks.trigger import Trigger, timer_of
 
 FeedDict = Mapping[Any, Any]
+
+
+_WEIGHT = ""  # the label of no metric
 
 
 class Means:
@@ -60,16 +65,18 @@ class Means:
             self._sums = dict.fromkeys(found, 0.0)
         self._unread = values, weight
 
-    def means(self) -> dict[str, float]:
-        """Return the means by label.
+    def means(self, add: Callable[[Mapping[str, float]], Mapping[str, float]]) -> dict[str, float]:
+        """Return the means by label, over what ``add`` makes of the sums of this rank.
 
         Raises:
             ValueError: If all weights were 0.
         """
         self._read()
-        if not self._weight:
+        labels = self._sums or {}
+        total = add({_WEIGHT: self._weight, **labels})
+        if not total[_WEIGHT]:
             raise ValueError("weight was 0 in all runs: there is nothing to take the mean of")
-        return {label: total / self._weight for label, total in (self._sums or {}).items()}
+        return {label: total[label] / total[_WEIGHT] for label in labels}
 
     def _read(self) -> None:
         if self._unread is None:
@@ -97,6 +104,8 @@ class EvaluationHook(EvaluatingHook):
 
         test = rh.EvaluationHook(test_step, test_loader, every_n_epochs=1, output_dir="runs/a/test")
         hooks = [test, rh.stop_if_no_increase_hook(test.metric("accuracy"), patience=5)]
+
+    With several ranks, each evaluates data of its own, and the means are those of all.
 
     It evaluates the state after a step before any other hook acts on that step, whatever the order
     of the hooks, so ``stop_if_no_decrease_hook`` and checkpoints use the metrics of the same step.
@@ -261,7 +270,14 @@ class EvaluationHook(EvaluatingHook):
                 "the evaluation made no run: its data or inputs gave nothing. Each evaluation "
                 "iterates them from the start: a generator or iterator serves only the first one"
             )
-        return Evaluation(means.means(), runs)
+        return Evaluation(means.means(self._adding(step_of(session))), runs)
+
+    def _adding(self, step: int) -> Callable[[Mapping[str, float]], Mapping[str, float]]:
+        """Return what adds up the numbers of all ranks that evaluate data of their own."""
+        group = current_group()
+        if self.runs_on == "chief" or group.runs_one_program:
+            return dict
+        return partial(group.total, f"the metrics of {self.title}", at=f"at step {step}")
 
     def _write_summaries(self, summaries: Sequence[Any], step: int) -> None:
         for summary in summaries:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any, ClassVar, TypeVar
 
 from runhooks import arguments
@@ -119,6 +120,29 @@ class Group(RankStore):
             return conclude([value])
         return self._meetings.agree(name, value, conclude, secs)
 
+    def total(self, name: str, numbers: Mapping[str, float], at: str) -> dict[str, float]:
+        """Return the sums of the numbers of all ranks by their names, once all have called it.
+
+        A name that a rank does not have counts 0 there. Each rank gets the same bits.
+
+        Args:
+            name: What the numbers are; each rank calls it equally often under that name.
+            numbers: Those of this rank.
+            at: Where the program is, such as "at step 3": all ranks have to say the same.
+
+        Raises:
+            RuntimeError: If ranks are at different places; it names two of them.
+            PeerFailedError, DeadlineExceededError: As ``agree`` does.
+        """
+        found = json.loads(self.agree(name, json.dumps([at, numbers]), _added))
+        if "differing" in found:
+            rank, there, here = found["differing"]
+            raise RuntimeError(
+                f"rank {rank} asks for {name!r} {there}, and rank 0 {here}: all ranks have to ask "
+                "for it in the same runs"
+            )
+        return dict(found["sums"])
+
     def barrier(self, name: str, timeout_secs: float | None = None) -> None:
         """Return once all ranks have called it, like ``agree`` without values."""
         self.agree(name, "", lambda values: "", timeout_secs)
@@ -154,6 +178,16 @@ class Group(RankStore):
             return None, None
         _, rank, cause, told_by = json.loads(found)
         return PeerFailedError(rank, cause), told_by
+
+
+def _added(values: Sequence[str]) -> str:
+    """Return the sums of what all ranks bring; or a rank that is not where rank 0 is."""
+    places, numbers = zip(*map(json.loads, values), strict=True)
+    for rank, place in enumerate(places):
+        if place != places[0]:
+            return json.dumps({"differing": [rank, place, places[0]]})
+    names = dict.fromkeys(chain.from_iterable(numbers))
+    return json.dumps({"sums": {it: sum(of.get(it, 0.0) for of in numbers) for it in names}})
 
 
 class LocalGroup(Group):

@@ -171,7 +171,7 @@ class Agreement:
         self._stop = stop
         self._hooks = hooks
         self._graph = graph
-        self._placement = RankPlacement(group, graph.objects)
+        self._placement = RankPlacement(group, graph)
         self._decisions = Decisions(group)
         self._wish: str | None = None
         self._reached = 0  # the run whose boundary this rank has come to

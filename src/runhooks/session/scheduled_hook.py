@@ -12,9 +12,9 @@ from typing import Any
 from runhooks import clock
 from runhooks.contract import SessionRunHook
 from runhooks.errors import add_note
-from runhooks.graph.base import StepPart
+from runhooks.graph.base import BaseGraph, StepPart
 from runhooks.graph.epochs import Epochs
-from runhooks.graph.objects import StatefulObjects
+from runhooks.graph.nodes import Effect
 from runhooks.ranks import Group
 from runhooks.trigger import Due, no_epochs
 
@@ -56,12 +56,12 @@ class RankPlacement:
 
     Args:
         group: The ranks.
-        objects: What the steps of the training change, if it is no variable.
+        graph: What the ranks compute.
     """
 
-    def __init__(self, group: Group, objects: StatefulObjects | None) -> None:
+    def __init__(self, group: Group, graph: BaseGraph) -> None:
         self._group = group
-        self._objects = objects
+        self._graph = graph
         self.time = GroupTime()
 
     def is_here(self, hook: SessionRunHook) -> bool:
@@ -72,7 +72,7 @@ class RankPlacement:
         """Return whether all ranks call ``hook``, in the same runs.
 
         Where a run is one program of all ranks they must all ask for the same, also for what only
-        the chief writes; where they hold parts of objects, what may be made of these.
+        the chief writes; where each holds a part of an object or of a mean, what may be made of it.
         """
         if self._group.runs_one_program or runs_on(hook) == "all":
             return True
@@ -80,8 +80,10 @@ class RankPlacement:
 
     @cached_property
     def _holds_parts(self) -> bool:
-        objects = self._objects
-        return objects is not None and any(map(objects.is_spread, objects.names))
+        objects = self._graph.objects
+        if objects is not None and any(map(objects.is_spread, objects.names)):
+            return True
+        return any(op.effect is Effect.GATHER for op in self._graph.get_operations())
 
     def time_of(self, hook: SessionRunHook) -> AbstractContextManager[None]:
         """Return the context of a call of ``hook`` outside of runs."""

@@ -269,15 +269,16 @@ class RequestMerger:
 
     def check_lone(self, hook: ScheduledHook, request: SessionRunArgs) -> None:
         """Raise RuntimeError if ``request``, which one rank makes, takes all of them to answer."""
-        objects = self._graph.objects
-        if objects is None or request.fetches is None:
+        if request.fetches is None:
             return
         effects = self._graph.effects_of(request.fetches, request.feed_dict or ())
-        touched = effects.reads | effects.captures
-        names = sorted(op.name for op in touched if objects.is_spread(op.name))
+        names = [op.name for op in effects.gathers]
+        if (objects := self._graph.objects) is not None:
+            touched = effects.reads | effects.captures
+            names += [op.name for op in touched if objects.is_spread(op.name)]
         if names:
             raise RuntimeError(
-                f"the hook {hook.name} asks for {names[0]!r} on one rank, but each rank holds a "
+                f"the hook {hook.name} asks for {min(names)!r} on one rank, but each rank holds a "
                 "part of it, and this one would wait for the others: let all ranks call the hook, "
                 "with hook.runs_on = 'all'"
             )

@@ -64,6 +64,7 @@ class JaxEngine(Engine):
 
     name = "jax"
     title = "JAX"
+    runs_one_program = True
     donates = True
     finds_forms = True
     arrays = ARRAYS

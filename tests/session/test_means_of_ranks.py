@@ -1,0 +1,124 @@
+"""Means over an epoch and of an evaluation are those of all ranks, here threads of one process."""
+
+import numpy as np
+import pytest
+
+import runhooks as rh
+from runhooks.ranks import LocalGroup
+from tests.session.test_agreement import on_all
+
+BATCHES = [[[0.0, 1.0], [2.0]], [[10.0], [20.0, 30.0]], [[100.0], [200.0]]]  # of each rank
+ALL = [it for batches in BATCHES for batch in batches for it in batch]
+
+
+def step(w, x):
+    return {"w": w, "loss": np.mean(x)}
+
+
+def evaluated(x):
+    return {"loss": np.mean(x)}
+
+
+def trained(group, hooks, **options):
+    """Train on what the rank has; return its session's hooks."""
+    data = [np.array(it) for it in BATCHES[group.rank]]
+    with rh.graph(step, ["loss"], data=data, epochs=2, w=0.0).as_default():
+        made = hooks()
+        with rh.MonitoredTrainingSession(hooks=made, log_step_count_steps=None, **options) as it:
+            while not it.should_stop():
+                it.run("train_op")
+    return made
+
+
+class Asks(rh.SessionRunHook):
+    """Asks for the mean at one step."""
+
+    def __init__(self, step, runs_on="all"):
+        self.step, self.runs_on = step, runs_on
+
+    def before_run(self, run_context):
+        if run_context.session.global_step == self.step:
+            return rh.SessionRunArgs("epoch_mean/loss")
+        return None
+
+
+def test_the_mean_of_an_epoch_is_that_of_all_ranks_and_the_chief_writes_it(tmp_path):
+    def train(group):
+        found = []
+
+        def hooks():
+            mean = rh.epoch_mean("loss")
+            summary = rh.summary.scalar("mean", mean)
+            by_epoch = rh.Trigger(every_epochs=1)
+            return [
+                rh.SummarySaverHook(trigger=by_epoch, output_dir=tmp_path, summary_op=summary),
+                rh.CallHook(found.append, [mean], every_n_epochs=1),
+            ]
+
+        trained(group, hooks)
+        return found
+
+    for found in on_all(LocalGroup.together(3), train):
+        assert found == [np.mean(ALL)] * 2
+    assert (
+        rh.events.read(tmp_path).only.scalars["mean"].values.tolist()
+        == [np.float32(np.mean(ALL))] * 2
+    )
+
+
+def test_stopped_in_mid_epoch_and_resumed_the_mean_is_that_of_the_whole_epoch(tmp_path):
+    def train(group):
+        found = []
+
+        def hooks():
+            mean = rh.epoch_mean("loss")
+            call = rh.CallHook(found.append, [mean], every_n_epochs=1)
+            return [call] if resumed else [call, rh.StopAtStepHook(last_step=3)]
+
+        trained(group, hooks, checkpoint_dir=tmp_path)
+        return found
+
+    resumed = False
+    groups = LocalGroup.together(3)
+    on_all(groups, train)
+    resumed = True
+    assert on_all(groups, train) == [[np.mean(ALL)]] * 3
+
+
+def test_a_hook_that_asks_on_one_rank_alone_is_named():
+    def train(group):
+        return trained(group, lambda: [rh.epoch_mean("loss"), Asks(1, "chief")][1:])
+
+    error, *_ = on_all(LocalGroup.together(3), train)
+    assert isinstance(error, RuntimeError)
+    assert "the hook Asks asks for 'epoch_mean/loss' on one rank" in str(error)
+    assert "runs_on = 'all'" in str(error)
+
+
+def test_ranks_that_ask_in_different_runs_are_named():
+    def train(group):
+        return trained(group, lambda: [rh.epoch_mean("loss"), Asks(group.rank % 2)][1:])
+
+    for error in on_all(LocalGroup.together(3), train):
+        # Who has not come to it itself is told of rank 0's error.
+        assert "in the run after step 1, and rank 0 in the run after step 0" in str(error)
+
+
+@pytest.mark.parametrize("runs_on", ["all", "chief"])
+def test_metrics_of_an_evaluation_are_those_of_all_ranks_that_make_it(runs_on):
+    def train(group):
+        data = [np.array(it) for it in BATCHES[group.rank]]
+
+        def hooks():
+            test = rh.EvaluationHook(evaluated, data, every_n_epochs=2)
+            test.runs_on = runs_on
+            return [test]
+
+        (test,) = trained(group, hooks)
+        return test.metrics_by_step() if runs_on == "all" or group.is_chief else None
+
+    found = on_all(LocalGroup.together(3), train)
+    if runs_on == "all":
+        assert found == [{4: {"loss": np.mean(ALL)}}] * 3
+    else:
+        assert found == [{4: {"loss": 1.0}}, None, None]
