@@ -232,15 +232,17 @@ class Series:
         previous = self.saved[-1] if self.saved else None
         modes = {it.name: it.mode for it in self._keep or () if isinstance(it, KeepBest)}
         manifest = begun_manifest(global_step, previous, metrics, modes)
+        replaces = path in self._known
         try:
-            new = write_together(self._group, path, content, manifest, path in self._known)
+            new = write_together(self._group, path, content, manifest, replaces)
         except OSError as error:
             if not isinstance(error, FileExistsError):
                 self._known.add(path)  # the answer of a store may have been lost
             add_note(error, f"while saving checkpoint {path}; no other was changed")
             raise
         self._known.add(path)
-        self.saved = [*(it for it in self.saved if it.path != path), new]
+        before = [it for it in self.saved if it.path != path] if replaces else self.saved
+        self.saved = [*before, new]
         if self._keep is not None:
             self._delete_superseded(self._keep)
 
