@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from bench import compare, findings, page, results, text
-from bench.topics import TOPICS, about, run
+from bench.topics import GPU_TOPICS, TOPICS, about, run
+
+GPU_SECS = 600  # for all topics of a GPU together: one is had for minutes
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="bench", description=__doc__)
     parser.add_argument("topics", nargs="*", metavar="TOPIC", help="those of --list; default: all")
     parser.add_argument("--list", action="store_true", help="say what topics there are")
+    parser.add_argument(
+        "--gpu",
+        action="store_true",
+        help="measure on a GPU, for ten minutes at most; without one, the same with less of all",
+    )
     parser.add_argument("--quick", action="store_true", help="see that all runs; no true figures")
     parser.add_argument(
         "--results",
@@ -27,20 +35,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--compare", type=Path, metavar="FILE", help="say which ratios differ from those in FILE"
     )
     options = parser.parse_args(arguments)
-    if unknown := set(options.topics) - TOPICS.keys():
+    topics = GPU_TOPICS if options.gpu else TOPICS
+    if unknown := set(options.topics) - topics.keys():
         parser.error(f"there is no topic {', '.join(sorted(unknown))}; --list says which there are")
     if options.list:
-        for topic in TOPICS:
+        for topic in topics:
             print(f"{topic:16} {about(topic).splitlines()[0]}")
         return 0
     before = results.load(options.compare) if options.compare else None
     found = results.begin(options.quick)
-    for topic in options.topics or TOPICS:
+    end = time.monotonic() + GPU_SECS if options.gpu else None
+    for topic in options.topics or topics:
         print(f"\n== {topic}", flush=True)
-        found["topics"][topic] = run(topic, options.quick)
+        most_secs = None if end is None else max(0, end - time.monotonic())
+        found["topics"][topic] = run(topic, options.quick, most_secs)
         print(*text.lines_of(found["topics"][topic]), sep="\n", flush=True)
     print(f"\n{findings.noise(found)}")
-    whole = not options.topics and not options.quick
+    whole = not (options.topics or options.quick or options.gpu)
     if path := options.results or (page.RESULTS if whole else None):
         results.save(found, path)
     if path == page.RESULTS:

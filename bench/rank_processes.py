@@ -47,20 +47,20 @@ def finish(rank: int, tables: Iterable[Table], has_store: bool) -> None:
             sys.stdin.read()
 
 
-def start_torch(rank: int, folder: Path) -> None:
+def start_torch(rank: int, folder: Path, ranks: int = RANKS, backend: str = "gloo") -> None:
     import torch
 
     dist: Any = torch.distributed
     file = folder / "port"
     if rank == 0:  # its store does not share a port with the holder of one
-        store = dist.TCPStore("127.0.0.1", 0, RANKS, True, wait_for_workers=False)
+        store = dist.TCPStore("127.0.0.1", 0, ranks, True, wait_for_workers=False)
         file.with_suffix(".part").write_text(str(store.port))
         file.with_suffix(".part").rename(file)
     else:
         while not file.exists():
             time.sleep(0.01)
-        store = dist.TCPStore("127.0.0.1", int(file.read_text()), RANKS, False)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=RANKS)
+        store = dist.TCPStore("127.0.0.1", int(file.read_text()), ranks, False)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=ranks)
 
 
 def _environment(rank: int) -> dict[str, str]:

@@ -114,22 +114,34 @@ def ours(arrays: State, engine: str, asynchronous: bool) -> Save:
     return save
 
 
+def stalled(
+    make_step: Callable[[], object],
+    save: Callable[[Path], object],
+    wait: Callable[[], object],
+) -> Callable[[Path], float]:
+    """What a save adds to the step that follows it; milliseconds.
+
+    ``make_step`` returns when the device has made it, ``wait`` when the save is on the disk.
+    """
+
+    def added(folder: Path) -> float:
+        make_step()
+        alone = timed(make_step).blocked
+        with_save = timed(lambda: save(folder), make_step).durable
+        wait()
+        return (with_save - alone) * 1e3
+
+    return added
+
+
 def beside_steps(arrays: State, engine: str) -> Callable[[Path], float]:
-    """What an asynchronous save adds to the step that follows it; milliseconds."""
     (session, train_op), saver = training(arrays, engine), rh.Saver(asynchronous=True)
 
     def make_step() -> None:
         session.run(train_op)
         session.wait()
 
-    def added(folder: Path) -> float:
-        make_step()
-        alone = timed(make_step).blocked
-        with_save = timed(lambda: saver.save(session, folder / "model.ckpt"), make_step).durable
-        saver.wait()
-        return (with_save - alone) * 1e3
-
-    return added
+    return stalled(make_step, lambda at: saver.save(session, at / "model.ckpt"), saver.wait)
 
 
 def orbax_beside_steps(arrays: State) -> Callable[[Path], float]:
@@ -140,15 +152,10 @@ def orbax_beside_steps(arrays: State) -> Callable[[Path], float]:
     def make_step() -> None:
         held[0] = {name: it.block_until_ready() for name, it in make(held[0]).items()}
 
-    def added(folder: Path) -> float:
-        make_step()
-        alone = timed(make_step).blocked
-        args = ocp.args.StandardSave(held[0])
-        with_save = timed(lambda: checkpointer.save(folder, args=args), make_step).durable
-        checkpointer.wait_until_finished()
-        return (with_save - alone) * 1e3
+    def save(folder: Path) -> None:
+        checkpointer.save(folder, args=ocp.args.StandardSave(held[0]))
 
-    return added
+    return stalled(make_step, save, checkpointer.wait_until_finished)
 
 
 def step(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -177,11 +184,7 @@ def safetensors_save(arrays: State) -> Save:
 
 def torch_distributed(arrays: State) -> Save:
     tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
-    distributed: Any = torch.distributed
-    store = distributed.HashStore()
-    distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
-
-    async_save: Any = distributed.checkpoint.async_save
+    async_save = torch_async_save()
 
     def save(folder: Path) -> Cost:
         futures: list[Any] = []
@@ -191,6 +194,14 @@ def torch_distributed(arrays: State) -> Save:
         )
 
     return save
+
+
+def torch_async_save() -> Any:
+    """Return torch's, which wants a process group: this process becomes the only rank of one."""
+    distributed: Any = torch.distributed
+    store = distributed.HashStore()
+    distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    return distributed.checkpoint.async_save
 
 
 def orbax(arrays: State) -> Save:

@@ -50,6 +50,17 @@ TOPICS = {
     "stores": "stores",
 }
 
+#: Those that ``--gpu`` measures instead. The last may hang if a machine is not set up well.
+GPU_TOPICS = {
+    "gpu-step": "gpu_steps",
+    "gpu-digits": "gpu_digits",
+    "gpu-saving": "gpu_saving",
+    "gpu-memory": "gpu_memory",
+    "gpu-ranks": "gpu_ranks",
+}
+
+MODULES = TOPICS | GPU_TOPICS
+
 
 class Topic(TypedDict):
     """What was measured of a topic.
@@ -68,47 +79,66 @@ class Topic(TypedDict):
 
 def about(topic: str) -> str:
     """Return what the module of a topic says that it is."""
-    path = Path(__file__).with_name(f"{TOPICS[topic]}.py")
+    path = Path(__file__).with_name(f"{MODULES[topic]}.py")
     return inspect.cleandoc(path.read_text().split('"""')[1])
 
 
-def run(topic: str, quick: bool) -> Topic:
-    """Measure a topic in a process of its own."""
+def run(topic: str, quick: bool, most_secs: float | None = None) -> Topic:
+    """Measure a topic in a process of its own, which fails if it takes longer than ``most_secs``.
+
+    What it has measured before it fails is kept.
+    """
     processors, begin = Processors(), time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "result.json"
+        path, printed = Path(folder) / "result.json", Path(folder) / "printed"
         command = [sys.executable, "-m", "bench.topics", topic, str(path), *["quick"] * quick]
-        # What a contender writes in a folder of its own goes with the process.
-        settings = {"TMPDIR": folder, "TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": "torch"}
-        process = subprocess.run(
-            command,
-            cwd=Path(__file__).parents[1],
-            env=os.environ | settings,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-        )
-        found = json.loads(path.read_text()) if process.returncode == 0 else {}
+        settings = {
+            "TMPDIR": folder,  # what a contender writes in a folder of its own goes with it
+            "TF_CPP_MIN_LOG_LEVEL": "3",
+            "KERAS_BACKEND": "torch",
+            "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.4",  # of a GPU that PyTorch is to use as well
+        }
+        failed = True
+        with printed.open("w") as file:  # not a pipe, which what a topic started may keep open
+            try:
+                failed = (
+                    subprocess.call(
+                        command,
+                        cwd=Path(__file__).parents[1],
+                        env=os.environ | settings,
+                        stdout=file,
+                        stderr=subprocess.STDOUT,
+                        timeout=most_secs,
+                    )
+                    != 0
+                )
+            except subprocess.TimeoutExpired:
+                print(f"\nended: it had {most_secs:.0f} s", file=file)
+        found = json.loads(path.read_text()) if path.exists() else []
+        said = printed.read_text(errors="replace")
     result = Topic(
         about=about(topic),
         seconds=time.perf_counter() - begin,
         others=processors.used_by_others(),
-        tables=found.get("tables", []),
-        growths=found.get("growths", []),
+        tables=[one for one in found if "sizes" not in one],
+        growths=[one for one in found if "sizes" in one],
     )
-    if process.returncode != 0:
-        result["failed"] = process.stdout[-2000:]
+    if failed:
+        result["failed"] = said[-2000:]
     return result
 
 
 def main(topic: str, path: str, *quick: str) -> None:
-    """Measure a topic in this process, and write its tables to ``path``."""
-    module = importlib.import_module(f"bench.{TOPICS[topic]}")
-    found = list(module.tables(Effort(quick=bool(quick))))
-    growths = [one for one in found if "sizes" in one]
-    tables = [one for one in found if "sizes" not in one]
-    Path(path).write_text(json.dumps({"tables": tables, "growths": growths}))
+    """Measure a topic in this process, and write its tables to ``path``, after each anew."""
+    module, found, part = (
+        importlib.import_module(f"bench.{MODULES[topic]}"),
+        [],
+        Path(f"{path}.part"),
+    )
+    for one in module.tables(Effort(quick=bool(quick))):
+        found.append(one)
+        part.write_text(json.dumps(found))
+        part.rename(path)  # it may be ended at any time
 
 
 if __name__ == "__main__":

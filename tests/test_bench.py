@@ -1,18 +1,22 @@
 """The benchmarks: their programs run, and the page says what was measured."""
 
 import functools
+import json
 import re
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import pytest
+import torch
 
-from bench import compare, page, results
+from bench import compare, page, results, topics
 from bench.__main__ import main
 from bench.findings import beside_the_best, losses, missed
 from bench.measure import Contender
 from bench.table import Growth, exponent, tabulated
-from bench.topics import TOPICS, Topic, run
+from bench.topics import GPU_TOPICS, TOPICS, Topic, run
 
 
 @pytest.fixture(scope="module")
@@ -169,10 +173,43 @@ def test_a_topic_that_fails_says_why_and_hides_no_other(monkeypatch, tmp_path):
     assert "This topic failed" in page.page(found)
 
 
-def test_each_topic_says_what_it_is(capsys):
-    assert main(["--list"]) == 0
+def test_what_a_topic_has_measured_before_it_fails_is_kept(monkeypatch, tmp_path):
+    def tables(effort):
+        yield tabulated("race", "µs", RACE, ROUNDS)
+        raise RuntimeError("no more")
+
+    monkeypatch.setitem(sys.modules, "bench.half", SimpleNamespace(tables=tables))
+    monkeypatch.setitem(topics.MODULES, "half", "half")
+    path = tmp_path / "found.json"
+    with pytest.raises(RuntimeError, match="no more"):
+        topics.main("half", str(path))
+    (kept,) = json.loads(path.read_text())
+    assert kept["title"] == "race"
+
+
+def test_a_topic_that_takes_too_long_is_ended():
+    topic = run("numpy", quick=True, most_secs=0)
+    assert topic["failed"].endswith("ended: it had 0 s\n")
+    assert topic["tables"] == topic["growths"] == []
+
+
+def test_a_topic_of_a_gpu_says_where_it_was_measured(tmp_path):
+    path = tmp_path / "results.json"
+    assert main(["--gpu", "--quick", "gpu-ranks", "--results", str(path)]) == 0
+    (topic,) = results.load(path)["topics"].values()
+    titles = [table["title"] for table in topic["tables"]]
+    backend = "nccl" if torch.cuda.is_available() else "gloo"
+    assert titles == [
+        f"a step of a GPT, one rank of {backend}",
+        f"a checkpoint of a GPT, one rank of {backend}",
+    ]
+
+
+@pytest.mark.parametrize(("words", "offered"), [([], TOPICS), (["--gpu"], GPU_TOPICS)])
+def test_each_topic_says_what_it_is(capsys, words, offered):
+    assert main([*words, "--list"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == list(TOPICS)
+    assert [line.split()[0] for line in lines] == list(offered)
     assert all(len(line.split()) > 4 for line in lines)
 
 
