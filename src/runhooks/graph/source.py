@@ -346,7 +346,8 @@ def _epoch_holders(elements: Any) -> list[Any]:
 
 def _warn_of_order(loader: Any) -> None:
     """Log that workers which draw the order of ``loader`` themselves draw another one now."""
-    if any(it.__name__ == "IterableDataset" for it in type(loader.dataset).__mro__):
+    kinds = [kind.__name__ for _, it in holders(loader) for kind in type(it).__mro__]
+    if "IterableDataset" in kinds:
         _log.warning(
             "the data go on in a later epoch of an IterableDataset in persistent workers, whose "
             "random numbers no checkpoint has: if it shuffles in them, its order is another one "
