@@ -93,7 +93,7 @@ def names(tmp_path, monkeypatch):
 def test_the_code_runs(names, caplog, capsys):
     page = PAGE.read_text()
     code = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    get, like, into_torch, best, start, elsewhere, export = code
+    get, like, into_torch, best, start, averages, elsewhere, export = code
     exec(get, names)
     assert names["kernel"].tolist() == [[101, 101], [101, 101]]
     bias = names["state"].params["bias"] + 1
@@ -108,6 +108,7 @@ def test_the_code_runs(names, caplog, capsys):
         exec(start, names)
     (line,) = (it.message for it in caplog.records if it.message.startswith("initialized from"))
     assert f"```\n{line}\n```" in page
+    exec(averages, names)
     exec(elsewhere, names)
     exec(export, names)
     assert safetensors.numpy.load_file("weights.safetensors")["body/kernel"][0, 0] == 101

@@ -1,6 +1,9 @@
 """Which checkpoints are kept, and which one of a directory is meant."""
 
+import json
 import math
+import subprocess
+import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -158,6 +161,28 @@ class _Session:
         return rh.checkpoint.Snapshot({}, {})
 
 
+def test_files_that_no_save_has_written_are_kept(kept, tmp_path, at_step):
+    kept(rh.KeepLast(3), count=3)
+    notes = tmp_path / "model.ckpt-0" / "notes.txt"
+    deeper = tmp_path / "model.ckpt-1" / "plots" / "checkpoint.safetensors"
+    beside = tmp_path / "model.ckpt-7"
+    deeper.parent.mkdir()
+    for path in (notes, deeper, beside):
+        path.write_text("mine")
+    saver = rh.Saver(max_to_keep=1)
+    saver.save(at_step(3), tmp_path / "model.ckpt", global_step=3)
+    assert steps(tmp_path) == [3]
+    left = {it.relative_to(tmp_path) for it in tmp_path.rglob("*") if it.is_file()}
+    mine = {it.relative_to(tmp_path) for it in (notes, deeper, beside)}
+    assert left - mine == {Path("model.ckpt-3/checkpoint.safetensors")}
+    assert mine <= left
+    # A run that has gone back comes to that step again.
+    saver.save(at_step(0), tmp_path / "model.ckpt", global_step=0)
+    saver.save(at_step(0), tmp_path / "model.ckpt", global_step=0)
+    assert steps(tmp_path) == [0]
+    assert notes.read_text() == "mine"
+
+
 def save(directory, session, keep, steps=ACCURACY):
     saver = rh.Saver(keep=keep)
     for step in steps:
@@ -271,3 +296,14 @@ def test_where_there_is_nothing(tmp_path):
         rh.load(tmp_path)
     with pytest.raises(TypeError, match="source must be given"):
         rh.load(None)
+
+
+def test_what_a_training_deletes_meanwhile_gives_way_to_what_it_saves(tmp_path):
+    program = Path(__file__).with_name("vanishing_program.py")
+    done = subprocess.run([sys.executable, program, tmp_path], capture_output=True, text=True)
+    assert done.stderr == ""
+    best, newest, of_step = (json.loads(line) for line in done.stdout.splitlines())
+    assert best == {"best": [2, 4, 5]}
+    assert newest == {"newest": [3, 4, 5]}
+    errors = [f"no checkpoint in  is of step 2; the steps are {it}" for it in ("4", "4, 5", "5")]
+    assert {*of_step["step"]} <= {2, *errors}

@@ -171,6 +171,15 @@ def test_a_damaged_one_is_passed_over(memory, at_step, caplog):
     assert [checkpoint_step(it) for it in checkpoints(memory)] == [1, 2]
 
 
+def test_objects_that_no_save_has_written_are_kept(url, at_step):
+    saver = Saver(max_to_keep=1)
+    save(saver, at_step(1), url)
+    open_store(url).put("model.ckpt-1/notes.txt", b"mine")
+    save(saver, at_step(2), url)
+    assert [checkpoint_step(it) for it in checkpoints(url)] == [2]
+    assert {it for it in keys(url) if it.startswith("model.ckpt-1/")} == {"model.ckpt-1/notes.txt"}
+
+
 def test_a_step_is_saved_once(url, at_step):
     """Of two processes that do not know of each other one commits, and one is told."""
     first, second = Saver(), Saver()

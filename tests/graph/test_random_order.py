@@ -27,10 +27,17 @@ sys.path.insert(0, sys.argv[1])
 from tests.graph import test_random_order
 import torch.utils.data
 torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL = 0.2  # so long an idle worker takes to end
-for name in ("with_workers", "with_lasting_workers", "stateful_with_workers"):
+names = "with_workers", "with_lasting_workers", "stateful_with_workers", "shuffled_by_workers"
+for name in names:
     make_loader = getattr(test_random_order, name)
     folder = Path(sys.argv[2]) / name
     test_random_order.check(make_loader, 5, folder, epochs=2, last=7)
+# What lasting workers draw comes again in the first epoch; later a line says that it does not.
+lasting = lambda: test_random_order.shuffled_by_workers(persistent_workers=True)
+test_random_order.check(lasting, 2, folder / "a", epochs=2, last=7)
+for last in (5, 7):
+    print(last, file=sys.stderr)
+    test_random_order.trained(lasting, last, folder / "b", epochs=2)
 """
 
 
@@ -131,12 +138,13 @@ def as_array(examples):
     return np.array([float(example) for example in examples], np.float32)
 
 
-def loader(**kwargs):
+def loader(data=None, **kwargs):
     import torch
 
     torch.manual_seed(0)
+    data = torch.arange(SIZE) if data is None else data
     given = {"batch_size": BATCH, "shuffle": True, "collate_fn": as_array, **kwargs}
-    return torch.utils.data.DataLoader(torch.arange(SIZE), **given)
+    return torch.utils.data.DataLoader(data, **given)
 
 
 def loader_with_a_generator():
@@ -212,6 +220,18 @@ def with_workers():
 
 def with_lasting_workers():
     return loader(num_workers=1, persistent_workers=True)
+
+
+def shuffled_by_workers(**kwargs):
+    import torch
+
+    class InWorkers(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            left = list(range(SIZE))
+            while left:
+                yield left.pop(int(torch.randint(len(left), ())))
+
+    return loader(InWorkers(), shuffle=False, num_workers=1, **kwargs)
 
 
 def stateful_with_workers():
@@ -310,11 +330,16 @@ def test_loader_without_end_goes_on_in_its_epoch(tmp_path):
 
 
 def test_workers_of_a_loader_go_on_in_their_epoch(tmp_path):
-    subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", WITH_WORKERS, str(Path(__file__).parents[2]), str(tmp_path)],
         check=True,
         timeout=120,
+        stderr=subprocess.PIPE,
+        text=True,
     )
+    said = [it for it in done.stderr.splitlines() if "order is another one" in it or it in "57"]
+    assert said[:-1] == ["5", "7"]
+    assert "Leave persistent_workers out" in said[-1]
 
 
 def step_of_its_own(seen):

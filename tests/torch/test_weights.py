@@ -158,7 +158,8 @@ def test_modules_are_taken_and_nothing_else(training, make_training, tmp_path, c
         before = train(other, tmp_path / "b", 1, tmp_path / "a", hooks=[rh.EmaHook("model")])
     assert_equal(before, body)
     (line,) = (it.message for it in caplog.records if it.message.startswith("initialized from"))
-    assert line == f"initialized from {tmp_path}/a/model.ckpt-2: model (4 arrays)"
+    taken = "model (4 arrays); not used: ema (4 arrays)"
+    assert line == f"initialized from {tmp_path}/a/model.ckpt-2: {taken}"
     assert other.optimizer.state_dict()["state"][0]["step"] == 1
     seen = rh.load(tmp_path / "b/model.ckpt-0", "random")
     assert any(np.array_equal(it, state.numpy()) for it in seen.values())

@@ -16,7 +16,6 @@ import logging
 import os
 import platform
 import re
-import shutil
 from collections.abc import Iterable
 from contextlib import suppress
 from itertools import chain, count, groupby
@@ -26,7 +25,7 @@ from typing import Any, BinaryIO
 from runhooks import clock
 from runhooks.checkpoint.files import printable
 from runhooks.checkpoint.format import read_manifest
-from runhooks.checkpoint.manifest import FileDigest
+from runhooks.checkpoint.manifest import FileDigest, is_shard
 from runhooks.checkpoint.tensors import COMMIT, PIECE_BYTES, Encoding, sum_of
 from runhooks.errors import DataLossError, NotFoundError
 from runhooks.stores.path import AnyPath, StorePath
@@ -99,18 +98,24 @@ def abandon(path: AnyPath, attempt: str) -> None:
 def discard(path: AnyPath) -> None:
     """Remove the checkpoint ``path``, which is absent from the first moment on.
 
+    What no save has written stays, and so does the folder then. Of a link, the link is removed.
+
     Raises:
         OSError: It cannot be removed.
     """
-    if isinstance(path, StorePath):
-        _remove(path, [COMMIT])
-        path.store.delete(it.key for it in path.store.objects(path.key))
-    elif path.is_symlink():
+    if isinstance(path, Path) and path.is_symlink():
         path.unlink()
-    else:
-        with suppress(NotADirectoryError):
-            _remove(path, [COMMIT])
-        shutil.rmtree(path, ignore_errors=True)  # what is left is swept later
+        return
+    with suppress(NotADirectoryError):
+        _remove(path, [COMMIT])
+    with suppress(OSError):  # what is left is swept later
+        _remove(path, filter(is_shard, _names_in(path)))
+
+
+def _names_in(folder: AnyPath) -> list[str]:
+    if isinstance(folder, StorePath):
+        return [it.key.removeprefix(f"{folder.key}/") for it in folder.store.objects(folder.key)]
+    return [it.name for it in folder.iterdir()]
 
 
 def sweep(directory: AnyPath) -> None:

@@ -32,7 +32,7 @@ from runhooks.checkpoint.format import (
     content_of,
     encoded,
 )
-from runhooks.checkpoint.latest import find_checkpoints
+from runhooks.checkpoint.latest import NAME, find_checkpoints
 from runhooks.checkpoint.lock import check_claim
 from runhooks.checkpoint.manifest import FileDigest, Manifest, is_shard
 from runhooks.checkpoint.shards import StoredArray, blocks_to_write, digests_of, read_several
@@ -202,7 +202,10 @@ def write_together(
 
 
 def check_free(path: AnyPath) -> None:
-    """Raise FileExistsError if something that is not a checkpoint is at ``path``, on a disk."""
+    """Raise FileExistsError if something that is not a checkpoint is at ``path``, on a disk.
+
+    In the folder of a checkpoint, or of one that was deleted, there may be other files, too.
+    """
     if isinstance(path, StorePath):
         return
     try:
@@ -210,9 +213,11 @@ def check_free(path: AnyPath) -> None:
     except FileNotFoundError:
         return
     except NotADirectoryError:
-        names = [""]
-    if not all(it == COMMIT or is_shard(it) for it in names):
-        raise FileExistsError(f"{path} exists and is not a checkpoint: save elsewhere")
+        pass
+    else:
+        if COMMIT in names or NAME.fullmatch(path.name) or all(map(is_shard, names)):
+            return
+    raise FileExistsError(f"{path} exists and is not a checkpoint: save elsewhere")
 
 
 def _digest(content: Any) -> str:

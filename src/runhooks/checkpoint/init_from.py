@@ -20,6 +20,7 @@ from runhooks.checkpoint.names import Only, Renaming, first_of, is_run_state, ot
 from runhooks.checkpoint.retention import Choice, Mode
 from runhooks.checkpoint.weights import Weights, read_weights
 from runhooks.contract import RawSession, Snapshot
+from runhooks.graph.averages import averages_in, is_average
 from runhooks.near_names import suggestion
 
 _log = logging.getLogger("runhooks")
@@ -34,7 +35,8 @@ class InitFrom:
 
     They are read if the session has no checkpoint of its own to restore, after ``init_op`` and
     before ``init_fn``. The log lists what was taken and what was not. The global step and the
-    states of hooks and inputs are never taken. On an ``rh.torch`` graph, only modules are.
+    states of hooks and inputs are never taken: the averages of an ``EmaHook`` begin anew, from
+    these weights. On an ``rh.torch`` graph, only modules are taken.
 
     Args:
         path: What to read, as for ``load``.
@@ -81,22 +83,23 @@ class InitFrom:
         # Of arrays that several processes hold, the forms are known, and no more is needed.
         present = sess.snapshot(share=Share(0, 1))
         choice = Choice(self.step, self.best, self.mode)
-        found = read_weights(self.path, choice, lambda it: self._found(it, present))
+        known = _weights_of(present, averages_in(sess.graph))
+        found = read_weights(self.path, choice, lambda it: self._found(it, present, known))
         sess.assign(found.arrays)
-        left = [name for name in _weights_of(present) if name not in found.arrays]
+        left = [name for name in known if name not in found.arrays]
         kept = f"; not from there: {_listed(left, present.arrays)}" if left else ""
         there = [*found.unused, *found.arrays]
         unused = f"; not used: {_listed(found.unused, there)}" if found.unused else ""
         shown = _listed(found.arrays, present.arrays)
         _log.info("initialized from %s: %s%s%s", found.origin, shown, kept, unused)
 
-    def _found(self, weights: Weights, present: Snapshot) -> _Found:
+    def _found(self, weights: Weights, present: Snapshot, known: Collection[str]) -> _Found:
         only, renaming = Only(self.only), Renaming(self.rename or {})
         usable = [name for name in weights.names if name not in weights.of_run]
         chosen = only.of(usable, weights)
         renaming.check(chosen, weights)
-        known = _weights_of(present)
-        places = {**other_names(present.states), **{name: name for name in known}}
+        places = {it: name for it, name in other_names(present.states).items() if name in known}
+        places.update((name, name) for name in known)
         sources: dict[str, str] = {}
         unused = []
         for name, new_name in renaming.applied(chosen).items():
@@ -110,8 +113,11 @@ class InitFrom:
             for name in known
             if name not in sources and (old := renaming.old(name)) is not None and only.takes(old)
         ]
-        if not sources or (self.missing == "error" and (unused or lacking)):
+        if not sources:
             raise _misfit(weights, unused, lacking, known)
+        misfits = [name for name in unused if not is_average(name, weights.averages)]
+        if self.missing == "error" and (misfits or lacking):
+            raise _misfit(weights, misfits, lacking, known)
         _check_forms(weights, sources, present)
         read = weights.read(sources.values())
         arrays = {it: cast(read[name], present.arrays[it].dtype) for it, name in sources.items()}
@@ -126,9 +132,13 @@ class _Found(NamedTuple):
     unused: Sequence[str]
 
 
-def _weights_of(present: Snapshot) -> list[str]:
+def _weights_of(present: Snapshot, averages: Collection[str]) -> list[str]:
     """Return the names of the arrays that are the weights of a model, not the state of a run."""
-    return [name for name in present.arrays if not is_run_state(name, present.states)]
+    return [
+        name
+        for name in present.arrays
+        if not is_run_state(name, present.states) and not is_average(name, averages)
+    ]
 
 
 def _check_forms(weights: Weights, sources: Mapping[str, str], present: Snapshot) -> None:
@@ -149,15 +159,18 @@ def _misfit(
     weights: Weights, unused: Sequence[str], lacking: Sequence[str], known: Collection[str]
 ) -> ValueError:
     problems = []
+    cure = "say what to take with only and rename, or give missing='keep'"
     if unused:
         near = suggestion(unused[0], known)
         shown = first_of([name or "an array without a name" for name in unused])
         problems.append(f"the model has no place for {shown}{near}")
+        if average := next((it for it in weights.averages if is_average(unused[0], [it])), None):
+            rename = {average: weights.averages[average]}
+            cure = f"averages begin anew; to begin with these as weights, give rename={rename}"
     if lacking:
         problems.append(f"it has nothing for {first_of(lacking)}")
     return ValueError(
-        f"init_from: {weights} does not fit the model: {', and '.join(problems)}; say what to take "
-        "with only and rename, or give missing='keep'"
+        f"init_from: {weights} does not fit the model: {', and '.join(problems)}; {cure}"
     )
 
 

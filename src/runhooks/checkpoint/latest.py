@@ -28,7 +28,8 @@ HOOK_STATES = ".hooks"
 
 _INDEX = ".index"
 _DATA = re.compile(r"(.+)\.data-\d{5}-of-\d{5}")
-_STEP = re.compile(r".+-(\d+)")
+#: The name of a checkpoint, and the step in it.
+NAME = re.compile(r".+-(\d+)")
 
 
 def holds_hook_states(path: AnyPath) -> bool:
@@ -153,7 +154,7 @@ def _look_at(path: AnyPath) -> Checkpoint | None:
         try:
             return checkpoint_of(path, read_manifest(path))
         except DataLossError:
-            name = _STEP.fullmatch(path.name)
+            name = NAME.fullmatch(path.name)
             time = min(max(modified(path), 0), clock.wall())
             return Checkpoint(path, int(name[1]), time, time, complete=False) if name else None
     except (NotFoundError, FileNotFoundError):  # just removed

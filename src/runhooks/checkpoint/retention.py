@@ -355,6 +355,8 @@ class Choice:
     def read(self, path: AnyPath, read: Callable[[AnyPath], AnyResult]) -> AnyResult:
         """Return what ``read`` makes of the checkpoint ``path``, or of the one in that directory.
 
+        If a running training deletes what was chosen before it is read, it chooses again.
+
         Raises:
             NotFoundError: There is none.
             DataLossError: It is damaged. Of the newest, where that is meant, all are.
@@ -363,14 +365,26 @@ class Choice:
         if looks_like_checkpoint(path) and not holds_hook_states(path):
             self.check_alone(path)
             return read(path)
+        if self.best is None and self.step is None:
+            found = newest_sound(AloneGroup(), path, read)
+            if found is None:
+                raise _none_in(path)
+            return found[1]
+        gone: set[AnyPath] = set()
+        while True:
+            chosen = self._chosen(path)
+            try:
+                return read(chosen)
+            except NotFoundError:
+                if chosen in gone:
+                    raise
+                gone.add(chosen)
+
+    def _chosen(self, directory: AnyPath) -> AnyPath:
         if self.best is not None:
-            return read(place_of(best_checkpoint(path, self.best, self.mode).path))
-        if self.step is not None:
-            return read(_of_step(path, self.step))
-        found = newest_sound(AloneGroup(), path, read)
-        if found is None:
-            raise _none_in(path)
-        return found[1]
+            return place_of(best_checkpoint(directory, self.best, self.mode).path)
+        assert self.step is not None
+        return _of_step(directory, self.step)
 
 
 def _complete(directory: AnyPath) -> Sequence[Checkpoint]:

@@ -32,6 +32,7 @@ from runhooks.checkpoint.retention import Choice, Mode
 from runhooks.checkpoint.shards import read_several
 from runhooks.checkpoint.tensors import NOT_OF_THE_FILE, TensorFile
 from runhooks.errors import DataLossError, NotFoundError, cause
+from runhooks.graph.averages import is_average, saved_averages
 from runhooks.stores.path import AnyPath, replacing
 
 Named = Iterator[tuple[str, NDArray[Any]]]
@@ -45,12 +46,14 @@ class Weights(ABC):
         specs: Dtypes and shapes by name, in the order of the model where it is known.
         same: The names of arrays by other names that they have.
         of_run: Those that belong to the run, and not to its model: the global step, say.
+        averages: The names of moving averages, and those of the parameters that they are of.
     """
 
     path: AnyPath
     specs: Mapping[str, ArraySpec]
     same: Mapping[str, str] = MappingProxyType({})
     of_run: Collection[str] = frozenset()
+    averages: Mapping[str, str] = MappingProxyType({})
 
     def __str__(self) -> str:
         return printable(self.path)
@@ -94,7 +97,12 @@ class CheckpointWeights(Weights):
         states = self._stored.states_without_arrays()
         known = other_names(states).items()
         self.same = {name: saved for name, saved in known if saved in self.specs}
-        self.of_run = {name for name in self.specs if is_run_state(name, states)}
+        self.averages = saved_averages(states)
+        self.of_run = {
+            name
+            for name in self.names
+            if is_run_state(name, states) and not is_average(name, self.averages)
+        }
 
     def stream(self, wanted: Collection[str]) -> Named:
         arrays = self._stored.arrays()

@@ -96,6 +96,7 @@ class Passes:
         if generators is not None and self._random:
             if keeper is None and done and getattr(elements, "persistent_workers", False):
                 iter(elements)  # workers were started, and their seed drawn, in the first epoch
+                _warn_of_order(elements)
             generators.go_to(self._random, "epoch")
             generators.begin_epoch()
         self._iterator: Iterator[Any] | None = None if is_between else self._iterate()
@@ -341,6 +342,17 @@ def _epoch_holders(elements: Any) -> list[Any]:
     outer, *inner = [it for _, it in holders(elements)]
     found = [it for it in inner if callable(getattr(it, "set_epoch", None))]
     return [outer] if callable(getattr(outer, "set_epoch", None)) else found
+
+
+def _warn_of_order(loader: Any) -> None:
+    """Log that workers which draw the order of ``loader`` themselves draw another one now."""
+    kinds = [kind.__name__ for _, it in holders(loader) for kind in type(it).__mro__]
+    if "IterableDataset" in kinds:
+        _log.warning(
+            "the data go on in a later epoch of an IterableDataset in persistent workers, whose "
+            "random numbers no checkpoint has: if it shuffles in them, its order is another one "
+            "than without the stop. Leave persistent_workers out to resume exactly"
+        )
 
 
 class FunctionIterable:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -11,6 +12,7 @@ from runhooks import arguments
 from runhooks.contract import RawSession, SessionRunContext, SessionRunValues, StopSignal
 from runhooks.engines.foreign import session_of
 from runhooks.graph import Operation, Variable, get_default_graph, group, placeholder
+from runhooks.graph.averages import MOVING_AVERAGES
 from runhooks.graph.build import update
 from runhooks.graph.engine import Engine
 from runhooks.graph.graph import Graph, own_graph
@@ -19,7 +21,7 @@ from runhooks.hooks.base import TimedHook, step_of
 from runhooks.near_names import suggestion
 from runhooks.trigger import Due, timer_of
 
-_COLLECTION = "moving_averages"
+_log = logging.getLogger("runhooks")
 
 
 class MovingAverages:
@@ -36,6 +38,7 @@ class MovingAverages:
 
     def __init__(self, graph: Graph, name: str, parts: Collection[str]) -> None:
         self._graph = graph
+        self.name = name
         #: The names of the averages by those of the parts.
         self.places = {part: f"{name}/{part}" for part in parts}
         self._weight: Tensor = placeholder(f"{name}/weight")
@@ -74,8 +77,8 @@ def averages_of(name: str, parts: Collection[str]) -> MovingAverages:
         ValueError: As ``MovingAverages``, or if those of that name are of other parts.
     """
     graph = own_graph()
-    for found_name, found in graph.get_collection(_COLLECTION):
-        if found_name == name:
+    for found in graph.get_collection(MOVING_AVERAGES):
+        if found.name == name:
             if list(found.places) != list(parts):
                 raise ValueError(
                     f"name must be another one, got {name!r}: the graph has averages of that name, "
@@ -83,7 +86,7 @@ def averages_of(name: str, parts: Collection[str]) -> MovingAverages:
                 )
             return found  # type: ignore[no-any-return]
     made = MovingAverages(graph, name, parts)
-    graph.add_to_collection(_COLLECTION, (name, made))
+    graph.add_to_collection(MOVING_AVERAGES, made)
     return made
 
 
@@ -244,16 +247,37 @@ class EmaHook(TimedHook):
             self._num_updates += 1
 
     def state_dict(self) -> Mapping[str, Any]:
-        return {**super().state_dict(), "num_updates": self._num_updates}
+        return {
+            **super().state_dict(),
+            "num_updates": self._num_updates,
+            MOVING_AVERAGES: self._places,
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        if state[MOVING_AVERAGES] != self._places:
+            _log.warning(
+                "the checkpoint has no averages called %s, which start over, but %s. To go on with "
+                "these, give the EmaHook the parameters and the name that it had",
+                *(_listed(self._places), _listed(state[MOVING_AVERAGES])),
+            )
+            self._timer.reset()
+            self._num_updates = 0
+            return
         super().load_state_dict(state)
         self._num_updates = state["num_updates"]
+
+    @property
+    def _places(self) -> dict[str, str]:
+        return {part: f"{self._name}/{part}" for part in self._parts}
 
     def _weight(self) -> float:
         if self._debias:
             return (1 - self._decay) / (1 - self._decay ** (self._num_updates + 1))
         return 1 - self._decay if self._num_updates else 1.0
+
+
+def _listed(places: Mapping[str, str]) -> str:
+    return ", ".join(places.values())
 
 
 def _names(parameters: str | Variable | Iterable[str | Variable]) -> list[str]:

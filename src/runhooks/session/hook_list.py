@@ -160,8 +160,9 @@ class HookList:
             if new:
                 findings.append(f"no states for {', '.join(new)}, which start over")
             _log.warning(
-                "the checkpoint has %s. States are found by name: to keep one, give the hook "
-                "(hook_name) or the input (name) the name that it had",
+                "the checkpoint has %s. States are found by name: to keep one, give the session a "
+                "hook (hook_name) or an input (name) of the name that it had. Later checkpoints do "
+                "not have what belongs to nothing",
                 " and ".join(findings),
             )
 

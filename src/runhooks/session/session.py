@@ -12,6 +12,7 @@ import numpy as np
 
 from runhooks.arrays.shards import Share
 from runhooks.contract import PreparedRun, RawSession, Snapshot, Stateful
+from runhooks.graph.averages import averages_in, saved_averages
 from runhooks.graph.base import ClosedSessionError, GraphKeys
 from runhooks.graph.build import get_global_step
 from runhooks.graph.engine import BoundedCache
@@ -211,8 +212,12 @@ class Session(RawSession):
                     *(arrays, snapshot.states, only, snapshot.resized), is_given=snapshot.is_given
                 )
                 arrays = {name: it for name, it in arrays.items() if not objects.owns(name)}
-            all_arrays, is_given = only is None, snapshot.is_given
-            new = values_from(engine, wanted, arrays, all_arrays=all_arrays, is_given=is_given)
+            new = values_from(
+                *(engine, wanted, arrays),
+                all_arrays=only is None,
+                is_given=snapshot.is_given,
+                averages=[*averages_in(self._graph), *saved_averages(snapshot.states)],
+            )
             self._values.update(new)
             self.checkpoint = None
             self._forget_runs()

@@ -14,6 +14,7 @@ import numpy as np
 from runhooks.arrays.shards import Share, loaded_from, to_host
 from runhooks.contract import PreparedRun
 from runhooks.engines.conform import fitted
+from runhooks.graph.averages import is_average
 from runhooks.graph.base import ClosedSessionError
 from runhooks.graph.engine import Engine
 from runhooks.graph.epoch_means import EPOCH_SUMS
@@ -199,11 +200,12 @@ def values_from(
     *,
     all_arrays: bool,
     is_given: bool,
+    averages: Collection[str] = (),
 ) -> dict[Variable, Any]:
     """Return new values in place of ``values``, made of ``arrays``.
 
-    ``is_given``: as in ``Snapshot``. The sums of means may be on one side alone: what is reported
-    of a training does not make it another.
+    ``is_given``: as in ``Snapshot``. The sums of means may be on one side alone, and so may moving
+    ``averages``: neither what is reported nor what is averaged of a training makes it another.
 
     Raises:
         ValueError: Naming the arrays that are missing, or of another shape or dtype, or that, with
@@ -212,8 +214,9 @@ def values_from(
     problems: list[str] = []
     found = {variable: saved_leaves(engine, variable, it) for variable, it in values.items()}
     if all_arrays:
-        for variable in [it for it, leaves in found.items() if _is_new_mean(it, leaves, arrays)]:
-            del found[variable]
+        for variable, leaves in [*found.items()]:
+            if not any(key in arrays for key in leaves) and _may_be_new(variable, averages):
+                del found[variable]
     known = {key for leaves in found.values() for key in leaves}
     for variable, leaves in found.items():
         if missing := sorted(leaves.keys() - arrays.keys()):
@@ -222,7 +225,8 @@ def values_from(
         misfits = (_misfit(engine, variable, key, it, arrays[key]) for key, it in leaves.items())
         problems += filter(None, [next(filter(None, misfits), "")])
     unknown = sorted(arrays.keys() - known) if all_arrays else []
-    if unknown := [it for it in unknown if not it.endswith(EPOCH_SUMS)]:
+    unknown = [it for it in unknown if not it.endswith(EPOCH_SUMS) and not is_average(it, averages)]
+    if unknown:
         problems.append(f"no variable for {unknown}")
     if problems:
         raise ValueError(
@@ -244,16 +248,15 @@ def values_from(
     return new
 
 
-def _is_new_mean(variable: Variable, leaves: Collection[str], arrays: Collection[str]) -> bool:
+def _may_be_new(variable: Variable, averages: Collection[str]) -> bool:
     name = variable.op.name
-    is_new = name.endswith(EPOCH_SUMS) and not any(key in arrays for key in leaves)
-    if is_new:
+    if is_mean := name.endswith(EPOCH_SUMS):
         _log.warning(
             "the checkpoint was saved without %s: at the end of this epoch, it is the mean of what "
             "is left of it",
             name.removesuffix(EPOCH_SUMS),
         )
-    return is_new
+    return is_mean or is_average(name, averages)
 
 
 def _twice(ours: Iterable[str], saved: Collection[str]) -> str:

@@ -134,8 +134,10 @@ class SummaryWriter(MetricWriter):
         self._writer = FileWriter(logdir)
 
     def _call(self, method: str, *args: Any, **kwargs: Any) -> None:
-        if method in ("flush", "close"):
-            getattr(self._writer, method)()
+        if method == "flush":
+            self._writer.flush()
+        elif method == "close":
+            self._writer.close()
         elif method == "write_hparams":
             flat = walk(args[0], of=_container_of, separator=".")
             # As CLU does, which TensorBoard shows as an empty cell.

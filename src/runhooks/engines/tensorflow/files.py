@@ -108,10 +108,10 @@ def sweep_states(path: str) -> None:
     checkpoints = {_PART.sub("", name) for name in names}
     for name in names:
         if name.endswith(HOOK_STATES) and name.removesuffix(HOOK_STATES) not in checkpoints:
-            if is_url(path):
-                _gfile.rmtree(f"{parent}/{name}")
-            else:
+            if not is_url(path):
                 discard(Path(parent, name))
+            elif names_in(f"{parent}/{name}") == [COMMIT]:
+                _gfile.rmtree(f"{parent}/{name}")
 
 
 def take_over_checkpoints(saver: Any, path: str, restored: str | None) -> None:

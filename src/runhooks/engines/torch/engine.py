@@ -8,7 +8,7 @@ that a training step changes in place, see ``runhooks.torch``.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -211,9 +211,11 @@ class Averages:
 
     Args:
         tensors: Parameters and buffers by name. One that has several names is averaged once.
+        parts: The names by which these were asked for.
     """
 
-    def __init__(self, tensors: Mapping[str, torch.Tensor]) -> None:
+    def __init__(self, tensors: Mapping[str, torch.Tensor], parts: Collection[str]) -> None:
+        self.parts = parts
         pairs = {id(tensor): (ENGINE.wide(tensor), tensor) for tensor in tensors.values()}
         self._averages = {name: pairs[id(tensor)][0] for name, tensor in tensors.items()}
         # Torch moves many tensors at once, of one kind.
@@ -262,18 +264,7 @@ class Averages:
         return dict(self._averages)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take back what ``state_dict`` returned.
-
-        Raises:
-            ValueError: If it has other tensors.
-        """
-        if state.keys() != self._averages.keys():
-            missing = sorted(self._averages.keys() - state.keys())
-            unexpected = sorted(state.keys() - self._averages.keys())
-            raise ValueError(
-                f"the averages are of other parameters: missing {missing[:5]}, "
-                f"unknown {unexpected[:5]}"
-            )
+        """Take back what ``state_dict`` returned."""
         with torch.no_grad():
             for name, average in self._averages.items():
                 average.copy_(state[name])

@@ -35,6 +35,7 @@ from runhooks.engines.torch.states import (
     unwrapped,
 )
 from runhooks.errors import add_note
+from runhooks.graph.averages import saved_averages
 from runhooks.graph.generators import generators_left_alone
 from runhooks.graph.objects import OBJECT_STATES, PENDING, RANDOM_STATES, Arrays, Resized
 from runhooks.near_names import suggestion
@@ -340,11 +341,15 @@ class TorchObjects:
         """As ``StatefulObjects.loader``."""
         known = [key.removeprefix(OBJECT_STATES) for key in states if key.startswith(OBJECT_STATES)]
         known = [name for name in known if name != PENDING]
-        problems = [f"no object for {k!r}" for k in known if only is None and k not in self._saved]
+        averages = saved_averages(states)
+        ours = {*self._saved, *(it.partition("/")[0] for it in averages)}
+        problems = [f"no object for {k!r}" for k in known if only is None and k not in ours]
         new: dict[str, Any] = {}
         for name in self._in_order_of_loading():
             if only is not None and name not in only:
                 continue
+            if name in self._averages and not self._were_averages(name, averages):
+                continue  # they start over
             if resized is not None and (seed := self._new_seed(name, resized)) is not None:
                 new[name] = {SEED: seed}
                 continue
@@ -405,7 +410,7 @@ class TorchObjects:
         if kept is None or kept.names != list(found):
             if name in self._saved and kept is None:
                 raise ValueError(f"the averages must have a name of their own, got {name!r}")
-            kept = self._averages[name] = self._saved[name] = Averages(found)
+            kept = self._averages[name] = self._saved[name] = Averages(found, parts)
         return kept.update
 
     @contextmanager
@@ -451,6 +456,11 @@ class TorchObjects:
         else:
             return {}
         return {it: like for it, like in found.items() if like is not None}
+
+    def _were_averages(self, name: str, saved: Collection[str]) -> bool:
+        """Whether the averages ``saved`` are of the same parts as those called ``name``."""
+        before = {it for it in saved if it.partition("/")[0] == name}
+        return before == {f"{name}/{part}" for part in self._averages[name].parts}
 
     def _new_seed(self, name: str, resized: Resized) -> int | None:
         """The seed for the random states of ``name`` on another number of ranks, if it has some."""
@@ -511,7 +521,7 @@ def _tensor(
 
 
 def _misfits(name: str, target: Any, state: Mapping[str, Any]) -> Iterator[str]:
-    if isinstance(target, nn.Module):
+    if isinstance(target, nn.Module | Averages):
         own = target.state_dict()
         if missing := [f"{name}/{key}" for key in own if key not in state]:
             yield f"missing {missing[:5]}"
