@@ -24,7 +24,7 @@ import runhooks as rh
 from bench.measure import NEVER, Contender, Effort, alternate
 from bench.table import Table, tabulated
 
-TURNS = 9
+TURNS = 5
 BARE, SESSION, HOOKS = "jax.jit, bare loop", "MonitoredSession", "MonitoredSession, five hooks"
 MOST = 1.05  # times the bare loop
 MOST_COMPILED = 3  # more than the bare loop
