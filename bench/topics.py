@@ -33,6 +33,8 @@ TOPICS = {
     "ranks-checkpoints": "ranks_checkpoints",
     "leaves": "leaves",
     "hooks": "hooks",
+    "start": "start",
+    "sweep": "sweep",
     "epoch-means": "epoch_means",
     "gallery": "gallery",
     "writers": "writers",

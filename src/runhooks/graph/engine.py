@@ -286,6 +286,15 @@ class Engine(Framework):
     def check_distinct(self, values: Mapping[str, Any]) -> None:
         """Raise ValueError if two of ``values``, by name, share a part that is changed in place."""
 
+    def once(self, fn: Callable[..., Any], name: str) -> Callable[..., Any]:
+        """Return ``fn``, so that ``form`` and a step that is compiled call it once between them.
+
+        Args:
+            fn: A function of tensors' values alone.
+            name: What profiles call it.
+        """
+        return fn
+
     def form(self, fn: Callable[..., Any], *args: Any) -> Any:
         """Return ``fn(*args)`` with shapes and dtypes in place of arrays; compute nothing.
 

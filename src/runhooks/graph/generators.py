@@ -147,6 +147,17 @@ def generators_of(elements: Any) -> InputGenerators | None:
     return None if is_container(elements) else InputGenerators(elements)
 
 
+def shared_states() -> States:
+    """Return the states of the generators that programs share, by name."""
+    return {name: access.get() for name, access in _shared().items()}
+
+
+def have_moved(before: States) -> bool:
+    """Return whether somebody has drawn since ``shared_states`` returned ``before``."""
+    now = shared_states()
+    return any(not _same(states, now[name]) for name, states in before.items())
+
+
 @contextmanager
 def generators_left_alone(others: Iterable[Any] = ()) -> Iterator[None]:
     """Put the generators that programs share, and those of ``others``, back after the block."""

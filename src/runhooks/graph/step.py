@@ -385,9 +385,10 @@ def step_graph(
             raise no_states(fn)
         title = names.cleaned(name_of(fn), "step")
         rule = ResultRule(title, in_order, output_names, made.engine)
+        step_call = StepCall(fn, given, in_order, rule, made.values, made.engine)
         call = made.add(
             "Call",
-            StepCall(fn, given, in_order, rule, made.values, made.engine),
+            made.engine.once(step_call, title),
             tuple(tensors[it.name] for it in given),
             name=f"{name}/{title}",
             num_outputs=len(in_order) + 1,

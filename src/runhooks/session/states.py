@@ -144,7 +144,8 @@ class VariableValues:
 
     def close(self) -> None:
         """Let go of all values."""
-        self.parts, self.places, self.structures, self.counters = [], {}, {}, {}
+        self.parts.clear()  # bound runs have the list, and may live until Python collects cycles
+        self.places, self.structures, self.counters = {}, {}, {}
         self.last, self.is_closed = None, True
 
 

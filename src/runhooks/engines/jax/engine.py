@@ -46,6 +46,7 @@ from runhooks.engines.jax.held import (
     without_variable,
     without_variables,
 )
+from runhooks.engines.jax.once import Once
 from runhooks.engines.jax.run import JaxBody
 from runhooks.errors import AbortedError, UnavailableError
 from runhooks.graph.engine import BoundBody, BoundedCache, Engine
@@ -215,6 +216,9 @@ class JaxEngine(Engine):
 
     def objects_of(self, value: Any) -> Sequence[Any]:
         return nnx_objects(value)
+
+    def once(self, fn: Callable[..., Any], name: str) -> Callable[..., Any]:
+        return Once(fn, name)
 
     def form(self, fn: Callable[..., Any], *args: Any) -> Any:
         return release(jax.eval_shape(lambda *args: hold(fn(*release(args))), *hold(args)))
