@@ -12,6 +12,19 @@ import runhooks as rh
 BATCHES = [np.float32([1, 2])] * 4
 
 
+@pytest.fixture
+def compiled():
+    """The names of the functions that XLA has compiled since."""
+    names = []
+
+    def listen(event, duration, fun_name="", **kwargs):
+        if event.endswith("backend_compile_duration"):
+            names.append(fun_name)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    return names
+
+
 class Counted:
     """A step that counts how often Python runs it."""
 
@@ -92,6 +105,18 @@ def test_outputs_that_are_states_or_one_another_are_right_and_survive():
         np.testing.assert_array_equal(values, wanted)
 
 
+def test_large_output_that_is_the_new_state_needs_no_second_compilation_of_the_step(compiled):
+    def step(w, x):
+        new = w + x.sum()
+        return new, {"new": new}
+
+    logged = []
+    hook = rh.LoggingTensorHook(["new"], every_n_iter=2, formatter=logged.append)
+    trained(step, jnp.zeros(3000), hooks=[hook])
+    assert [values["new"][0] for values in logged] == [3, 9]
+    assert compiled.count("jit(step)") == 1
+
+
 def test_outputs_that_are_no_arrays_stay_what_they_are():
     held = jnp.arange(3)
     step = Counted(lambda w, x: (w, {"rate": 0.1, "count": 3, "table": np.arange(2), "held": held}))
@@ -164,16 +189,10 @@ def test_the_state_of_a_session_is_gone_when_it_is_closed():
         gc.enable()
 
 
-def test_sessions_of_one_graph_are_a_sweep_that_compiles_once():
+def test_sessions_of_one_graph_are_a_sweep_that_compiles_once(compiled):
     seed = 0
     step = Counted(lambda w, x: (w + x, {"w": w}))
     graph = rh.jax.graph(step, w=lambda: jnp.full(2, float(seed), jnp.float32), data=BATCHES)
-    compiled = []
-    jax.monitoring.register_event_duration_secs_listener(
-        lambda event, secs, fun_name="", **_: (
-            compiled.append(fun_name) if event.endswith("backend_compile_duration") else None
-        )
-    )
     for seed in range(3):
         with graph.as_default(), rh.MonitoredSession() as session:
             compiled.clear()
