@@ -35,9 +35,13 @@ class Convolutions(nn.Module):
 
     @nn.compact
     def __call__(self, images: Any) -> Any:
-        x = nn.avg_pool(nn.relu(nn.Conv(32, (3, 3))(images)), (2, 2), (2, 2))
-        x = nn.avg_pool(nn.relu(nn.Conv(64, (3, 3))(x)), (2, 2), (2, 2))
+        x = _pooled(nn.relu(nn.Conv(32, (3, 3))(images)))
+        x = _pooled(nn.relu(nn.Conv(64, (3, 3))(x)))
         return nn.Dense(10)(nn.relu(nn.Dense(256)(x.reshape(len(x), -1))))
+
+
+def _pooled(x: Any) -> Any:
+    return nn.avg_pool(x, (2, 2), (2, 2))  # type: ignore[no-untyped-call]
 
 
 class Block(nn.Module):
@@ -122,7 +126,7 @@ def five_hooks(folder: str) -> list[rh.SessionRunHook]:
     return [
         rh.StepCounterHook(every_n_steps=100, output_dir=folder),
         rh.SummarySaverHook(100, output_dir=folder, summary_op=rh.summary.merge_all()),
-        rh.LoggingTensorHook(["loss"], every_n_iter=100, formatter=lambda _: None),
+        rh.LoggingTensorHook(["loss"], every_n_iter=100, formatter=lambda _: ""),
         rh.NanTensorHook("loss"),
         rh.StopAtStepHook(last_step=NEVER),
     ]
@@ -135,7 +139,7 @@ class Compilations:
         self.count = 0
         jax.monitoring.register_event_duration_secs_listener(self._note)
 
-    def _note(self, event: str, duration: float, **details: Any) -> None:
+    def _note(self, event: str, duration_secs: float, **kwargs: Any) -> None:
         self.count += event.endswith("backend_compile_duration")
 
 
@@ -156,7 +160,7 @@ def tables(effort: Effort) -> Iterator[Table]:
         "flax MNIST": mnist(),
         "a transformer of 12 layers": transformer(2 if effort.quick else 12),
     }
-    begins = {
+    begins: dict[str, Callable[[Program], None]] = {
         BARE: bare,
         SESSION: partial(monitored, no_hooks),
         HOOKS: partial(monitored, five_hooks),

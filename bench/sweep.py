@@ -61,7 +61,7 @@ def data() -> list[tuple[Any, Any]]:
 
 def trained(graph: Any) -> None:
     hooks = [
-        rh.LoggingTensorHook(["loss"], every_n_iter=5, formatter=lambda _: None),
+        rh.LoggingTensorHook(["loss"], every_n_iter=5, formatter=lambda _: ""),
         rh.NanTensorHook("loss"),
     ]
     with graph.as_default(), rh.MonitoredSession(hooks=hooks) as session:
