@@ -25,8 +25,4 @@ with graph.as_default():
     test = rh.EvaluationHook(test_step, batches[50:], every_n_epochs=1)
     report = {"epoch": "epoch", "loss": rh.epoch_mean("loss")}
     hooks = [test, rh.LoggingTensorHook(report, trigger=rh.Trigger(every_epochs=1))]
-    with rh.MonitoredTrainingSession(
-        checkpoint_dir="runs/line", hooks=hooks, save_summaries_steps=10
-    ) as session:
-        while not session.should_stop():
-            session.run("train_op")
+    rh.train.train("train_op", "runs/line", hooks, save_summaries_steps=10)
