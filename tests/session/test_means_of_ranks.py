@@ -30,6 +30,20 @@ def trained(group, hooks, **options):
     return made
 
 
+def counted(group, folder, restored, values):
+    """Go on with an epoch that is counted, fed by hand; return its mean before and after."""
+    with rh.graph(step, ["loss"], steps_per_epoch=100, w=0.0).as_default() as graph:
+        mean = rh.epoch_mean("loss")
+        session, saver = rh.Session(graph), rh.Saver()
+        if restored:
+            saver.restore(session, folder / f"model.ckpt-{restored}")
+        found = [float(session.run(mean))]
+        for it in values[group.rank]:
+            session.run("train_op", {"x": np.array(it)})
+        saver.save(session, folder / "model.ckpt", session.global_step)
+        return [*found, float(session.run(mean))]
+
+
 class Asks(rh.SessionRunHook):
     """Asks for the mean at one step."""
 
@@ -85,6 +99,21 @@ def test_stopped_in_mid_epoch_and_resumed_the_mean_is_that_of_the_whole_epoch(tm
     assert on_all(groups, train) == [[np.mean(ALL)]] * 3
 
 
+@pytest.mark.parametrize("sizes", [(1, 2), (2, 1), (2, 3), (3, 2)])
+@pytest.mark.parametrize("are_equal", [True, False])
+def test_what_another_number_of_ranks_has_added_up_counts(tmp_path, sizes, are_equal):
+    before = [[1.0, 2.0] if are_equal else [1.0 + rank, 5.0] for rank in range(sizes[0])]
+    after = [[100.0 + rank] for rank in range(sizes[1])]
+
+    def go_on(size, *args):
+        return on_all(LocalGroup.together(size), lambda group: counted(group, tmp_path, *args))
+
+    go_on(sizes[0], None, before)
+    mean = pytest.approx(np.mean(before))
+    whole = pytest.approx(np.mean([*np.ravel(before), *np.ravel(after)]))
+    assert go_on(sizes[1], 2, after) == [[mean, whole]] * sizes[1]
+
+
 def test_a_hook_that_asks_on_one_rank_alone_is_named():
     def train(group):
         return trained(group, lambda: [rh.epoch_mean("loss"), Asks(1, "chief")][1:])
@@ -122,3 +151,31 @@ def test_metrics_of_an_evaluation_are_those_of_all_ranks_that_make_it(runs_on):
         assert found == [{4: {"loss": np.mean(ALL)}}] * 3
     else:
         assert found == [{4: {"loss": 1.0}}, None, None]
+
+
+def test_a_metric_is_what_all_ranks_have_whatever_it_is_called():
+    def train(group):
+        def evaluated(x):
+            return {"": np.mean(x), "each": x}
+
+        (test,) = trained(
+            group,
+            lambda: [rh.EvaluationHook(evaluated, [np.ones(1 + group.rank)], every_n_epochs=2)],
+        )
+        return test.metrics_by_step()
+
+    assert on_all(LocalGroup.together(3), train) == [{4: {"": 1.0}}] * 3
+
+
+def test_an_evaluation_at_the_end_may_be_at_different_steps():
+    def train(group):
+        data = [np.array(it) for it in BATCHES[group.rank]]
+        with rh.graph(step, ["loss"], data=data[: 2 - group.rank], epochs=1, w=0.0).as_default():
+            test = rh.EvaluationHook(evaluated, data, trigger=rh.Trigger(at_end=True))
+            with rh.MonitoredSession(hooks=[test]) as session:
+                while not session.should_stop():
+                    session.run("train_op")
+        return list(test.metrics_by_step().values())
+
+    both = [it for batches in BATCHES[:2] for batch in batches for it in batch]
+    assert on_all(LocalGroup.together(2), train) == [[{"loss": np.mean(both)}]] * 2

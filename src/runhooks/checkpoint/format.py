@@ -164,7 +164,7 @@ class StoredCheckpoint:
         return found if rank is None else found | self.own_arrays(rank)
 
     def own_arrays(self, rank: int) -> dict[str, StoredArray]:
-        """Return those arrays of ``rank``, one of several, that differ from the chief's."""
+        """Return those arrays of ``rank`` that differ from the chief's."""
         own = (it for it in self._files[rank].entries.items() if it[0].endswith(OWN))
         return {
             key.removesuffix(OWN): StoredArray.at(self._openers[rank], key, ArraySpec(dtype, shape))

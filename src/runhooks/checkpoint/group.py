@@ -41,7 +41,7 @@ from runhooks.checkpoint.table import TABLE, Listing, Rows, rows_of, together
 from runhooks.checkpoint.tensors import COMMIT, CheckpointFile
 from runhooks.contract import Snapshot
 from runhooks.errors import DataLossError, NotFoundError, PeerFailedError, described
-from runhooks.graph.epoch_means import EPOCH_SUMS
+from runhooks.graph.epoch_means import EPOCH_SUMS, GLOBAL_SUMS
 from runhooks.graph.objects import OBJECT_STATES, RANDOM_STATES, Resized
 from runhooks.ranks import AloneGroup, Group
 from runhooks.stores.interruption import reading_threads
@@ -470,8 +470,9 @@ def read_for(group: Group, path: AnyPath, in_parts: bool = False) -> Snapshot:
             return Snapshot(dict(read_several(found)), kept, is_given=True)
         return Snapshot(dict(found), kept)
     arrays = dict(stored.arrays(None, near))
-    sums = [name for name in manifest.differing if name.endswith(EPOCH_SUMS)]
-    arrays.update(_added_up(stored, {name: arrays[name] for name in sums}, group.rank))
+    each = (it for it in arrays if it.endswith(EPOCH_SUMS) and not it.endswith(GLOBAL_SUMS))
+    sums = {name: arrays[name] for name in each}
+    arrays.update(_added_up(stored, sums, group.rank))
     snapshot = Snapshot(arrays, stored.states())
     differing = frozenset(it for it in manifest.differing if it not in sums and not _is_random(it))
     if differing and group.is_chief:
@@ -497,6 +498,8 @@ def _added_up(
     """Return the sums of all ranks that have saved them on rank 0, and zeros on the others."""
     if not chiefs or rank:
         return {name: np.zeros(it.shape, it.dtype) for name, it in chiefs.items()}
+    if stored.manifest.ranks == 1:
+        return chiefs
     with reading_threads() as threads:
         saved = list(threads.map(stored.own_arrays, range(stored.manifest.ranks)))
     each = {name: [own.get(name, it) for own in saved] for name, it in chiefs.items()}

@@ -98,6 +98,10 @@ class Framework:
     #: The error that a NaN loss raises: the one that programs of the framework catch.
     nan_loss_error: type[Exception] = NanLossDuringTrainingError
 
+    #: Whether a run is one program of all ranks, whose values are those of all, or ranks are the
+    #: framework's own affair.
+    runs_one_program: ClassVar[bool] = False
+
     #: Whether a hook may have summaries and nowhere to write them, as programs of the framework do.
     may_drop_summaries: ClassVar[bool] = False
 

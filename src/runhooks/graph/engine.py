@@ -112,9 +112,6 @@ class Engine(Framework):
     #: Whether a bound body really gives up old values where ``body.donate`` allows it.
     donates: ClassVar[bool] = False
 
-    #: Whether a run is one program of all ranks, whose values are those of all.
-    runs_one_program: ClassVar[bool] = False
-
     #: Whether ``form`` is there.
     finds_forms: ClassVar[bool] = False
 

@@ -25,6 +25,9 @@ from runhooks.trigger import no_epochs
 #: How the names of variables end that hold the sums of a mean, and so nothing of the model.
 EPOCH_SUMS = "/epoch_sums"
 
+#: How those of them end that are the same on all ranks.
+GLOBAL_SUMS = f"/global{EPOCH_SUMS}"
+
 
 def epoch_mean(
     tensor: Tensor | str, weight: Tensor | str | float | None = None, name: str | None = None
@@ -65,7 +68,8 @@ def epoch_mean(
     name = name or f"epoch_mean/{names.cleaned(value.op.name, 'value')}"
     counted = _examples(graph, value) if weight is None else weight
     counted = _tensor(graph, counted) if isinstance(counted, str) else counted
-    sums = Variable(engine.new_sums, name=f"{name}{EPOCH_SUMS}", trainable=False)
+    suffix = GLOBAL_SUMS if engine.runs_one_program else EPOCH_SUMS
+    sums = Variable(engine.new_sums, name=f"{name}{suffix}", trainable=False)
     add = partial(engine.add_to_sums, value.name)
     total = update(sums, add, value, counted, name=f"{name}/update")
     fresh = update(sums, lambda _: engine.new_sums(), name=f"{name}/reset")

@@ -11,7 +11,7 @@ from typing import Any
 
 from runhooks import arguments
 from runhooks.contract import RawSession, SessionRunArgs, SessionRunHook
-from runhooks.engines.foreign import graph_of
+from runhooks.engines.foreign import graph_of, session_of
 from runhooks.graph import GraphKeys, Tensor, get_default_graph
 from runhooks.graph.base import BaseGraph
 from runhooks.graph.build import checked_source
@@ -35,7 +35,7 @@ from runhooks.trigger import Trigger, timer_of
 FeedDict = Mapping[Any, Any]
 
 
-_WEIGHT = ""  # the label of no metric
+_WEIGHT, _SUM_OF = "weight", "sum of "
 
 
 class Means:
@@ -72,11 +72,12 @@ class Means:
             ValueError: If all weights were 0.
         """
         self._read()
-        labels = self._sums or {}
-        total = add({_WEIGHT: self._weight, **labels})
-        if not total[_WEIGHT]:
+        named = {f"{_SUM_OF}{label}": it for label, it in (self._sums or {}).items()}
+        totals = dict(add({_WEIGHT: self._weight, **named}))
+        weight = totals.pop(_WEIGHT)
+        if not weight:
             raise ValueError("weight was 0 in all runs: there is nothing to take the mean of")
-        return {label: total[label] / total[_WEIGHT] for label in labels}
+        return {name.removeprefix(_SUM_OF): total / weight for name, total in totals.items()}
 
     def _read(self) -> None:
         if self._unread is None:
@@ -270,14 +271,17 @@ class EvaluationHook(EvaluatingHook):
                 "the evaluation made no run: its data or inputs gave nothing. Each evaluation "
                 "iterates them from the start: a generator or iterator serves only the first one"
             )
-        return Evaluation(means.means(self._adding(step_of(session))), runs)
+        # At the end, ranks whose data differ in length are at different steps.
+        place = "between runs" if training is None else f"at step {step_of(session)}"
+        return Evaluation(means.means(self._adding(session, place)), runs)
 
-    def _adding(self, step: int) -> Callable[[Mapping[str, float]], Mapping[str, float]]:
+    def _adding(
+        self, session: RawSession, place: str
+    ) -> Callable[[Mapping[str, float]], Mapping[str, float]]:
         """Return what adds up the numbers of all ranks that evaluate data of their own."""
-        group = current_group()
-        if self.runs_on == "chief" or group.runs_one_program:
+        if session_of(session).engine.runs_one_program or self.runs_on == "chief":
             return dict
-        return partial(group.total, f"the metrics of {self.title}", at=f"at step {step}")
+        return partial(current_group().total, f"the metrics of {self.title}", at=place)
 
     def _write_summaries(self, summaries: Sequence[Any], step: int) -> None:
         for summary in summaries:

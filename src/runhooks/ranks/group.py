@@ -7,7 +7,6 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import chain
 from typing import Any, ClassVar, TypeVar
 
 from runhooks import arguments
@@ -123,7 +122,7 @@ class Group(RankStore):
     def total(self, name: str, numbers: Mapping[str, float], at: str) -> dict[str, float]:
         """Return the sums of the numbers of all ranks by their names, once all have called it.
 
-        A name that a rank does not have counts 0 there. Each rank gets the same bits.
+        A name that not all ranks have is left out. Each rank gets the same bits.
 
         Args:
             name: What the numbers are; each rank calls it equally often under that name.
@@ -186,8 +185,8 @@ def _added(values: Sequence[str]) -> str:
     for rank, place in enumerate(places):
         if place != places[0]:
             return json.dumps({"differing": [rank, place, places[0]]})
-    names = dict.fromkeys(chain.from_iterable(numbers))
-    return json.dumps({"sums": {it: sum(of.get(it, 0.0) for of in numbers) for it in names}})
+    names = [it for it in numbers[0] if all(it in of for of in numbers)]
+    return json.dumps({"sums": {it: sum(of[it] for of in numbers) for it in names}})
 
 
 class LocalGroup(Group):

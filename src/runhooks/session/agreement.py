@@ -98,9 +98,12 @@ def _difference(values: Sequence[str], chief: int, differing: int) -> str:
         if here != there:
             return (
                 f"{other}: its hook {name} is {here or 'missing'}, that of rank {chief} is "
-                f"{there or 'missing'}; give all ranks the same hooks, or let a hook that only "
-                "writes run on the chief alone: hook.runs_on = 'chief'"
+                f"{there or 'missing'}; give all ranks the same hooks, also those of the chief "
+                "where the graph has the mean of an epoch or ranks hold parts of a value, or let a "
+                "hook that only writes run on the chief alone: hook.runs_on = 'chief'"
             )
+    if list(theirs) != list(ours):
+        return f"{other}: its hooks are {list(theirs)}, in another order than {list(ours)}"
     if their_epoch != our_epoch:
         return (
             f"an epoch of rank {differing} is {their_epoch}, and one of rank {chief} {our_epoch}, "

@@ -255,7 +255,7 @@ def _may_be_new(variable: Variable, averages: Collection[str]) -> bool:
         _log.warning(
             "the checkpoint was saved without %s: at the end of this epoch, it is the mean of what "
             "is left of it",
-            name.removesuffix(EPOCH_SUMS),
+            name.removesuffix(EPOCH_SUMS).removesuffix("/global"),
         )
     return is_mean or is_average(name, averages)
 

@@ -80,6 +80,7 @@ class TensorFlow(Framework):
 
     name = "tensorflow"
     may_drop_summaries = True
+    runs_one_program = True
     title = "TensorFlow"
     log = tf_logging
     nan_loss_error = NanLossDuringTrainingError
