@@ -7,6 +7,7 @@ import importlib.util
 import itertools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,7 +15,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -63,6 +63,10 @@ LONGEST = [
 ]
 
 
+# What JAX has compiled begins anew when it takes more.
+_COMPILED_BYTES = 1 << 30
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     places = {name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path.name, len(LONGEST)))
@@ -76,16 +80,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--core"):
         config.pluginmanager.register(core)
-    _keep_what_jax_compiles(config)
+    _let_jax_compile_little(config)
 
 
-def _keep_what_jax_compiles(config: pytest.Config) -> None:
-    """Let all processes of the tests share it: to compile takes longer than to run."""
+def _let_jax_compile_little(config: pytest.Config) -> None:
+    """Compile hastily, and share it among all processes, of the next tests, too.
+
+    To compile takes longer than to run. ``make soak`` lets JAX optimize as it does elsewhere.
+    """
+    os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
     if "JAX_COMPILATION_CACHE_DIR" in os.environ:
         return
-    folder = TemporaryDirectory(prefix="runhooks-compiled-", ignore_cleanup_errors=True)
-    config.add_cleanup(folder.cleanup)
-    os.environ["JAX_COMPILATION_CACHE_DIR"] = folder.name
+    folder = config.cache.mkdir("compiled")
+    if sum(file.stat().st_size for file in folder.iterdir()) > _COMPILED_BYTES:
+        shutil.rmtree(folder)
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder)
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 
