@@ -310,6 +310,14 @@ class Launcher:
         printed = [line for line in lines if line.startswith(("{", "["))]
         return status, json.loads(printed[-1], parse_constant=str) if printed else None
 
+    def run(self, folder: Path, code: str, *arguments: Any) -> tuple[int, str]:
+        """Run a program of this ``code``; its status, and what it has printed."""
+        number = next(self._cases)
+        program, log = folder / f"{number}.py", folder / f"{number}.log"
+        program.write_text(code)
+        status = self.wait(self.start(log, program, *arguments))
+        return status, log.read_text()
+
     def kill(self, process: int) -> None:
         """Kill a process, and wait for its end."""
         os.kill(process, signal.SIGKILL)
@@ -326,9 +334,24 @@ class Launcher:
         return int(answer)
 
 
-@pytest.fixture(scope="module")
+# What most programs of a kind find loaded, so that one launcher starts them all.
+PLAIN = [
+    *("runhooks.plain", "runhooks.training", "runhooks.hooks.evaluation"),
+    *("runhooks.hooks.stopping", "runhooks.hooks.watchdog"),
+]
+DIGITS = ["sklearn.datasets", "sklearn.model_selection", "PIL.Image"]
+TRAINING = ["runhooks.training", "runhooks.hooks.evaluation"]
+JAX = ["flax.linen", "flax.nnx", "optax", "runhooks.jax", *DIGITS, *TRAINING]
+TORCH = [
+    "torch._dynamo",  # as optimizers load it
+    *("torch.distributed.fsdp", "torchdata.stateful_dataloader", "runhooks.torch"),
+    *(*DIGITS, *TRAINING),
+]
+
+
+@pytest.fixture(scope="session")
 def launcher_with() -> Iterator[Callable[..., Launcher]]:
-    """Makes launchers, which end with the tests of a file."""
+    """Makes launchers, which end with the tests."""
     with ExitStack() as stack:
 
         def make(*modules: str, **environment: Any) -> Launcher:
@@ -395,10 +418,31 @@ class Training:
         return statuses, [self.found(rank) for rank in range(self.size)]
 
 
+@pytest.fixture(scope="session")
+def torch_launcher(launcher_with) -> Launcher:
+    """Starts programs that train with torch."""
+    return launcher_with(*TORCH, OMP_NUM_THREADS="1", KERAS_BACKEND="torch")
+
+
+@pytest.fixture(scope="session")
+def jax_launcher(launcher_with) -> Launcher:
+    """Starts programs that train with JAX."""
+    return launcher_with(*JAX, OMP_NUM_THREADS="1", KERAS_BACKEND="jax")
+
+
+@pytest.fixture(scope="session")
+def tensorflow_launcher(launcher_with) -> Launcher:
+    """Starts programs that train with TensorFlow."""
+    return launcher_with("runhooks.tensorflow")
+
+
+@pytest.fixture(scope="session")
+def plain_launcher(launcher_with) -> Launcher:
+    """Starts programs that train without a framework."""
+    return launcher_with(*PLAIN)
+
+
 @pytest.fixture(scope="module")
-def ranks(launcher_with, tmp_path_factory) -> Ranks:
+def ranks(torch_launcher, tmp_path_factory) -> Ranks:
     """Trains on several ranks of torch.distributed."""
-    launcher = launcher_with(
-        *("torch.distributed.fsdp", "torch._dynamo", "runhooks.training"), OMP_NUM_THREADS="1"
-    )
-    return Ranks(launcher, tmp_path_factory.mktemp("ranks"))
+    return Ranks(torch_launcher, tmp_path_factory.mktemp("ranks"))
