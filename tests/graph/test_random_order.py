@@ -2,8 +2,6 @@
 
 import functools
 import random
-import subprocess
-import sys
 from itertools import chain
 from pathlib import Path
 
@@ -309,12 +307,10 @@ def test_loader_without_end_goes_on_in_its_epoch(tmp_path):
     check(loader, 6, tmp_path, epochs=None)
 
 
-def test_workers_of_a_loader_go_on_in_their_epoch(tmp_path):
-    subprocess.run(
-        [sys.executable, "-c", WITH_WORKERS, str(Path(__file__).parents[2]), str(tmp_path)],
-        check=True,
-        timeout=120,
-    )
+def test_workers_of_a_loader_go_on_in_their_epoch(torch_launcher, tmp_path):
+    here = Path(__file__).parents[2]
+    status, said = torch_launcher.run(tmp_path, WITH_WORKERS, here, tmp_path)
+    assert status == 0, said
 
 
 def step_of_its_own(seen):
