@@ -7,6 +7,7 @@ import importlib.util
 import itertools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,7 +15,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -63,6 +63,10 @@ LONGEST = [
 ]
 
 
+# What JAX has compiled begins anew when it takes more.
+_COMPILED_BYTES = 1 << 30
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     places = {name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path.name, len(LONGEST)))
@@ -76,16 +80,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--core"):
         config.pluginmanager.register(core)
-    _keep_what_jax_compiles(config)
+    _let_jax_compile_little(config)
 
 
-def _keep_what_jax_compiles(config: pytest.Config) -> None:
-    """Let all processes of the tests share it: to compile takes longer than to run."""
+def _let_jax_compile_little(config: pytest.Config) -> None:
+    """Compile hastily, and share it among all processes, of the next tests, too.
+
+    To compile takes longer than to run. ``make soak`` lets JAX optimize as it does elsewhere.
+    """
+    os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
     if "JAX_COMPILATION_CACHE_DIR" in os.environ:
         return
-    folder = TemporaryDirectory(prefix="runhooks-compiled-", ignore_cleanup_errors=True)
-    config.add_cleanup(folder.cleanup)
-    os.environ["JAX_COMPILATION_CACHE_DIR"] = folder.name
+    folder = config.cache.mkdir("compiled")
+    if sum(file.stat().st_size for file in folder.iterdir()) > _COMPILED_BYTES:
+        shutil.rmtree(folder)
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder)
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 
@@ -301,6 +310,14 @@ class Launcher:
         printed = [line for line in lines if line.startswith(("{", "["))]
         return status, json.loads(printed[-1], parse_constant=str) if printed else None
 
+    def run(self, folder: Path, code: str, *arguments: Any) -> tuple[int, str]:
+        """Run a program of this ``code``; its status, and what it has printed."""
+        number = next(self._cases)
+        program, log = folder / f"{number}.py", folder / f"{number}.log"
+        program.write_text(code)
+        status = self.wait(self.start(log, program, *arguments))
+        return status, log.read_text()
+
     def kill(self, process: int) -> None:
         """Kill a process, and wait for its end."""
         os.kill(process, signal.SIGKILL)
@@ -317,9 +334,24 @@ class Launcher:
         return int(answer)
 
 
-@pytest.fixture(scope="module")
+# What most programs of a kind find loaded, so that one launcher starts them all.
+PLAIN = [
+    *("runhooks.plain", "runhooks.training", "runhooks.hooks.evaluation"),
+    *("runhooks.hooks.stopping", "runhooks.hooks.watchdog"),
+]
+DIGITS = ["sklearn.datasets", "sklearn.model_selection", "PIL.Image"]
+TRAINING = ["runhooks.training", "runhooks.hooks.evaluation"]
+JAX = ["flax.linen", "flax.nnx", "optax", "runhooks.jax", *DIGITS, *TRAINING]
+TORCH = [
+    "torch._dynamo",  # as optimizers load it
+    *("torch.distributed.fsdp", "torchdata.stateful_dataloader", "runhooks.torch"),
+    *(*DIGITS, *TRAINING),
+]
+
+
+@pytest.fixture(scope="session")
 def launcher_with() -> Iterator[Callable[..., Launcher]]:
-    """Makes launchers, which end with the tests of a file."""
+    """Makes launchers, which end with the tests."""
     with ExitStack() as stack:
 
         def make(*modules: str, **environment: Any) -> Launcher:
@@ -386,10 +418,31 @@ class Training:
         return statuses, [self.found(rank) for rank in range(self.size)]
 
 
+@pytest.fixture(scope="session")
+def torch_launcher(launcher_with) -> Launcher:
+    """Starts programs that train with torch."""
+    return launcher_with(*TORCH, OMP_NUM_THREADS="1", KERAS_BACKEND="torch")
+
+
+@pytest.fixture(scope="session")
+def jax_launcher(launcher_with) -> Launcher:
+    """Starts programs that train with JAX."""
+    return launcher_with(*JAX, OMP_NUM_THREADS="1", KERAS_BACKEND="jax")
+
+
+@pytest.fixture(scope="session")
+def tensorflow_launcher(launcher_with) -> Launcher:
+    """Starts programs that train with TensorFlow."""
+    return launcher_with("runhooks.tensorflow")
+
+
+@pytest.fixture(scope="session")
+def plain_launcher(launcher_with) -> Launcher:
+    """Starts programs that train without a framework."""
+    return launcher_with(*PLAIN)
+
+
 @pytest.fixture(scope="module")
-def ranks(launcher_with, tmp_path_factory) -> Ranks:
+def ranks(torch_launcher, tmp_path_factory) -> Ranks:
     """Trains on several ranks of torch.distributed."""
-    launcher = launcher_with(
-        *("torch.distributed.fsdp", "torch._dynamo", "runhooks.training"), OMP_NUM_THREADS="1"
-    )
-    return Ranks(launcher, tmp_path_factory.mktemp("ranks"))
+    return Ranks(torch_launcher, tmp_path_factory.mktemp("ranks"))

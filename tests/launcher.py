@@ -31,7 +31,7 @@ def start(log, program, *arguments):
         with Path(log).open("w") as file:
             for output in (1, 2):
                 os.dup2(file.fileno(), output)
-        sys.argv = [program, *arguments]
+        sys.argv = [program, *map(str, arguments)]
         sys.path.insert(0, str(Path(program).parent))
         runpy.run_path(program, run_name="__main__")
         status = 0

@@ -10,8 +10,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 STRUCK = Path(__file__).with_name("struck.py")
-# An optimizer of torch loads torch._dynamo.
-FRAMEWORKS = {"digits_jax.py": ["jax", "optax"], "digits_torch.py": ["torch._dynamo"]}
+LAUNCHERS = {"digits_jax.py": "jax_launcher", "digits_torch.py": "torch_launcher"}
 LAST_STEP = 200
 SAVE_STEPS = 20
 SEED = 20240229
@@ -34,12 +33,9 @@ class Example:
         return said
 
 
-@pytest.fixture(scope="module", params=FRAMEWORKS)
-def example(request, launcher_with):
-    modules = ["runhooks", "sklearn.datasets", "sklearn.model_selection"]
-    # To compile the network well takes longer than to train it.
-    environment = {"OMP_NUM_THREADS": "1", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
-    launcher = launcher_with(*FRAMEWORKS[request.param], *modules, **environment)
+@pytest.fixture(scope="module", params=LAUNCHERS)
+def example(request):
+    launcher = request.getfixturevalue(LAUNCHERS[request.param])
     return Example(launcher, EXAMPLES / request.param)
 
 

@@ -4,10 +4,6 @@ Keras has one backend in a process, so ``keras_program.py`` trains in a process 
 """
 
 import json
-import os
-import subprocess
-import sys
-import tempfile
 from functools import cache
 from pathlib import Path
 
@@ -20,40 +16,32 @@ ON_ONE = [
 ]
 
 
-@cache
-def program(backend):
-    """Run the program; once, also if it fails."""
-    names = ["curve", *{"tensorflow": ON_ONE}.get(backend, [])]
-    with tempfile.TemporaryDirectory() as folder:
-        output = Path(folder) / "found.json"
-        done = subprocess.run(
-            [sys.executable, PROGRAM, output, *names],
-            env={
-                **os.environ,
-                "KERAS_BACKEND": backend,
-                "TF_CPP_MIN_LOG_LEVEL": "3",
-                "OMP_NUM_THREADS": "1",
-            },
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        return done, json.loads(output.read_text()) if output.exists() else None
+@pytest.fixture(scope="module")
+def scenes(request, tmp_path_factory):
+    """Returns what the program has found on a backend; it runs once on each, also if it fails."""
+    folder = tmp_path_factory.mktemp("keras")
 
+    @cache
+    def status(backend):
+        launcher = request.getfixturevalue(f"{backend}_launcher")
+        names = ["curve", *{"tensorflow": ON_ONE}.get(backend, [])]
+        log, output = folder / f"{backend}.log", folder / f"{backend}.json"
+        return launcher.wait(launcher.start(log, PROGRAM, output, *names))
 
-def scenes(backend):
-    done, found = program(backend)
-    assert done.returncode == 0, done.stderr
-    return found
+    def scenes(backend):
+        assert status(backend) == 0, (folder / f"{backend}.log").read_text()
+        return json.loads((folder / f"{backend}.json").read_text())
+
+    return scenes
 
 
 @pytest.fixture(params=["tensorflow", "jax"])  # that of torch takes arrays as they are
-def curve(request):
+def curve(scenes, request):
     return scenes(request.param)["curve"]
 
 
 @pytest.fixture
-def on_one():
+def on_one(scenes):
     return scenes("tensorflow")
 
 

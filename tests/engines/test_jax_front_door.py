@@ -43,15 +43,10 @@ def arrays_hash(directory):
     return hashlib.sha256(b"".join(arrays[name].tobytes() for name in sorted(arrays))).hexdigest()
 
 
-@pytest.fixture(scope="module")
-def launcher(launcher_with):
-    return launcher_with("runhooks.jax", "flax.nnx", "flax.linen", "optax", "equinox")
-
-
-def test_killed_run_ends_where_an_undisturbed_one_ends(launcher, tmp_path):
+def test_killed_run_ends_where_an_undisturbed_one_ends(jax_launcher, tmp_path):
     log = tmp_path / "log"
-    program = launcher.start(log, PROGRAM, "nnx", tmp_path / "nnx", "8", "5")
-    assert launcher.wait(program) == -signal.SIGKILL, log.read_text()
+    program = jax_launcher.start(log, PROGRAM, "nnx", tmp_path / "nnx", "8", "5")
+    assert jax_launcher.wait(program) == -signal.SIGKILL, log.read_text()
     ends_like_an_undisturbed_run("nnx", tmp_path)
 
 

@@ -38,9 +38,8 @@ class Processes:
 
 
 @pytest.fixture(scope="module")
-def processes(launcher_with, tmp_path_factory):
-    launcher = launcher_with("jax.numpy", "runhooks.graph", "runhooks.session")
-    return Processes(launcher, tmp_path_factory.mktemp("jax"))
+def processes(jax_launcher, tmp_path_factory):
+    return Processes(jax_launcher, tmp_path_factory.mktemp("jax"))
 
 
 @pytest.fixture(scope="module")

@@ -2,8 +2,6 @@
 
 import functools
 import random
-import subprocess
-import sys
 from itertools import chain
 from pathlib import Path
 
@@ -329,15 +327,11 @@ def test_loader_without_end_goes_on_in_its_epoch(tmp_path):
     check(loader, 6, tmp_path, epochs=None)
 
 
-def test_workers_of_a_loader_go_on_in_their_epoch(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-c", WITH_WORKERS, str(Path(__file__).parents[2]), str(tmp_path)],
-        check=True,
-        timeout=120,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    said = [it for it in done.stderr.splitlines() if "order is another one" in it or it in "57"]
+def test_workers_of_a_loader_go_on_in_their_epoch(torch_launcher, tmp_path):
+    here = Path(__file__).parents[2]
+    status, text = torch_launcher.run(tmp_path, WITH_WORKERS, here, tmp_path)
+    assert status == 0, text
+    said = [it for it in text.splitlines() if "order is another one" in it or it in "57"]
     assert said[:-1] == ["5", "7"]
     assert "Leave persistent_workers out" in said[-1]
 

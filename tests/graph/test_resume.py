@@ -7,8 +7,6 @@ hook, and in an object that no graph knows. One checkpoint brings it all back.
 import os
 import random
 import signal
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -119,11 +117,14 @@ def test_stopped_and_resumed_in_one_process(stops, engine, undisturbed, tmp_path
     assert train(engine, tmp_path / "resumed") == undisturbed
 
 
-def test_killed_and_resumed_by_another_process(engine, undisturbed, tmp_path):
+LAUNCHERS = {"jax": "jax_launcher", "torch": "torch_launcher"}
+
+
+def test_killed_and_resumed_by_another_process(engine, undisturbed, request, tmp_path):
+    launcher = request.getfixturevalue(LAUNCHERS.get(engine, "plain_launcher"))
     here, folder = str(Path(__file__).parents[2]), str(tmp_path / "killed")
     for kill_at in (8, 11):
-        command = [sys.executable, "-c", KILLED, here, engine, folder, str(kill_at)]
-        done = subprocess.run(command, capture_output=True, text=True)
-        assert done.returncode == -signal.SIGKILL, done.stderr
+        status, said = launcher.run(tmp_path, KILLED, here, engine, folder, kill_at)
+        assert status == -signal.SIGKILL, said
     assert rh.latest_checkpoint(folder).endswith("-9")
     assert train(engine, folder) == undisturbed

@@ -154,9 +154,8 @@ loop(rh.WatchdogHook(0.4), fork, a_step_that_hangs)
 
 
 @pytest.fixture(scope="module")
-def started(launcher_with, tmp_path_factory):
+def started(plain_launcher, tmp_path_factory):
     """Starts all scenes; they mostly wait."""
-    launcher = launcher_with("runhooks.hooks.watchdog", "runhooks.hooks.evaluation")
     folder = tmp_path_factory.mktemp("watchdog")
     found = {}
     for name, code in SCENES.items():
@@ -164,8 +163,8 @@ def started(launcher_with, tmp_path_factory):
         indented = code.replace("\n        ", "\n")
         program.write_text(PROGRAM + indented)
         log.touch()
-        found[name] = launcher.start(log, program, log), log
-    return launcher, found
+        found[name] = plain_launcher.start(log, program, log), log
+    return plain_launcher, found
 
 
 @pytest.fixture

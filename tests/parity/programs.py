@@ -1,17 +1,14 @@
 """Programs in which one thing happens each, to be played under TensorFlow and under runhooks.
 
-``python programs.py LIBRARY ...``, each one of tensorflow, python, jax, torch and
-runhooks.tensorflow, plays them all with each and prints a JSON object a library, in their order:
-the trace of each program, by its name. Each library has a process of its own; those of TensorFlow
-find it loaded, which takes longer than they do. The programs cannot know which one it is: all that
-differs stands in the classes at the end.
+``python programs.py LIBRARY``, one of tensorflow, python, jax, torch and runhooks.tensorflow, plays
+them all and prints a JSON object: the trace of each program, by its name. The programs cannot know
+which library it is: all that differs stands in the classes at the end.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import signal
 import sys
 import tempfile
@@ -386,15 +383,10 @@ class Runhooks:
 class TensorFlow:
     """TensorFlow's own tf.compat.v1.train."""
 
-    @staticmethod
-    def load():
-        os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+    def __init__(self):
         import tensorflow
 
-        return tensorflow.compat.v1
-
-    def __init__(self):
-        self.tf = self.load()
+        self.tf = tensorflow.compat.v1
         self.tf.logging.set_verbosity(self.tf.logging.FATAL)
         # Sessions that are left open are closed by the garbage collector: no part of a life.
         self.tf.Session.__del__ = lambda session: None
@@ -475,17 +467,5 @@ def play(library):
     return json.dumps({name: trace(play, make()) for name, play in PROGRAMS.items()})
 
 
-def main(libraries):
-    if "tensorflow" in libraries:
-        TensorFlow.load()
-    for library in libraries:
-        process = os.fork()
-        if not process:
-            print(play(library), flush=True)
-            os._exit(0)
-        if os.waitpid(process, 0)[1]:
-            sys.exit(f"the programs of {library} have failed")
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    print(play(sys.argv[1]))

@@ -5,13 +5,8 @@ them, and another one resumes. The mean of the epoch is 2.5.
 """
 
 import json
-import os
 import re
-import subprocess
-import sys
-from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -54,17 +49,14 @@ def ours(folder, stop):
     return found, trained
 
 
-@cache
-def peers():
-    """What the other libraries tell, by name; once, also if it fails."""
-    with TemporaryDirectory() as folder:
-        return subprocess.run(
-            [sys.executable, "-W", "ignore", PROGRAM, folder],
-            env={**os.environ, "KERAS_BACKEND": "torch", "OMP_NUM_THREADS": "1"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+@pytest.fixture(scope="module")
+def peers(torch_launcher, tmp_path_factory):
+    """What the other libraries tell, by name."""
+    folder = tmp_path_factory.mktemp("peers")
+    log = folder / "log"
+    ended = torch_launcher.wait(torch_launcher.start(log, PROGRAM, folder))
+    assert ended == 0, log.read_text()
+    return json.loads(log.read_text().splitlines()[-1])
 
 
 def test_ours_is_the_mean_of_the_whole_epoch(tmp_path):
@@ -75,12 +67,10 @@ def test_ours_is_the_mean_of_the_whole_epoch(tmp_path):
 
 
 @pytest.mark.parametrize("name", [name for name in rows() if name != "runhooks"])
-def test_the_page_says_what_others_tell(name):
+def test_the_page_says_what_others_tell(name, peers):
     """Should a later version do otherwise, this fails: then correct the page."""
-    done = peers()
-    assert done.returncode == 0, done.stderr
     version, mean, batches = rows()[name]
-    found = json.loads(done.stdout)[name]
+    found = peers[name]
     if numbers(found["version"]) < numbers(version):
         pytest.skip(f"the page is about {version}, and {found['version']} is installed")
     before, after = found["batches"]

@@ -3,11 +3,9 @@
 The same programs live the same lives under TensorFlow, but for docs/differences.md.
 """
 
-import functools
 import json
 import re
-import subprocess
-import sys
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -53,20 +51,27 @@ def read_table():
 DIFFERENCES = read_table()
 
 
-@functools.cache
-def play(*libraries):
-    """What happens in each program with each library, by the names of library and program."""
-    played = subprocess.run(
-        [sys.executable, PROGRAMS, *libraries], capture_output=True, text=True, check=False
-    )
-    assert played.returncode == 0, played.stderr
-    return dict(zip(libraries, map(json.loads, played.stdout.splitlines()), strict=True))
+LAUNCHERS = {
+    "jax": "jax_launcher",
+    "torch": "torch_launcher",
+    "tensorflow": "tensorflow_launcher",
+    "runhooks.tensorflow": "tensorflow_launcher",
+}
 
 
-@pytest.fixture
-def tensorflows():
-    """What happens under TensorFlow's own sessions, and under ours on its graphs."""
-    return play("tensorflow", "runhooks.tensorflow")
+@pytest.fixture(scope="module")
+def play(request, tmp_path_factory):
+    """Returns what happens with a library, by the names of the programs; played once each."""
+    folder = tmp_path_factory.mktemp("played")
+
+    @cache
+    def play(library):
+        launcher = request.getfixturevalue(LAUNCHERS.get(library, "plain_launcher"))
+        log = folder / library
+        assert launcher.wait(launcher.start(log, PROGRAMS, library)) == 0, log.read_text()
+        return json.loads(log.read_text().splitlines()[-1])
+
+    return play
 
 
 def pytest_generate_tests(metafunc):
@@ -77,11 +82,9 @@ def pytest_generate_tests(metafunc):
 
 
 @pytest.fixture
-def ours(library, request):
+def ours(library, play):
     """What happens under our sessions, on each engine."""
-    if library == "runhooks.tensorflow":
-        return request.getfixturevalue("tensorflows")[library]
-    return play(library)[library]
+    return play(library)
 
 
 @pytest.mark.every_engine
@@ -94,15 +97,14 @@ def test_every_part_is_part_of_a_life():
     assert PARTS.keys() <= {word for words in LIVES.values() for word in words}
 
 
-def test_programs_live_the_same_lives_but_for_the_differences(ours, tensorflows):
-    tensorflow = tensorflows["tensorflow"]
+def test_programs_live_the_same_lives_but_for_the_differences(ours, play):
     known = {  # to TensorFlow
         life: [word for word in trace if not word.endswith(".on_exception")]
         for life, trace in ours.items()
     }
     found = {
         life: Traces(trace, known[life])
-        for life, trace in tensorflow.items()
+        for life, trace in play("tensorflow").items()
         if trace != known[life]
     }
     assert found == DIFFERENCES

@@ -14,17 +14,12 @@ PROGRAM = Path(iteration_program.__file__)
 RUNS = PLAYED + PASSES
 
 
-@pytest.fixture(scope="module")
-def processes(launcher_with):
-    return launcher_with("runhooks.plain", "runhooks.training", "runhooks.hooks.stopping")
-
-
 @pytest.fixture
-def run(processes, tmp_path):
+def run(plain_launcher, tmp_path):
     """Runs the program in a process of its own; returns its status and what it has printed."""
 
     def run(folder="run", **arguments):
-        return processes.outcome(tmp_path, PROGRAM, folder=tmp_path / folder, **arguments)
+        return plain_launcher.outcome(tmp_path, PROGRAM, folder=tmp_path / folder, **arguments)
 
     return run
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import pytest
@@ -52,18 +52,13 @@ def build_model() -> Model:
     return Model(weights, loss, global_step, train_op, fault)
 
 
-@pytest.fixture(scope="module")
-def loaded(launcher_with: Callable[..., Any]) -> Any:
-    return launcher_with("runhooks.tensorflow")
-
-
 @pytest.fixture
-def launcher(loaded: Any) -> Iterator[Any]:
+def launcher(tensorflow_launcher: Any) -> Iterator[Any]:
     """Starts programs that find TensorFlow loaded; whoever waits for them too long fails."""
-    limit = threading.Timer(LIMIT_SECS, loaded.close)
+    limit = threading.Timer(LIMIT_SECS, tensorflow_launcher.close)
     limit.daemon = True
     limit.start()
-    yield loaded
+    yield tensorflow_launcher
     limit.cancel()
 
 

@@ -3,8 +3,6 @@
 import gc
 import os
 import signal
-import subprocess
-import sys
 import weakref
 from pathlib import Path
 
@@ -112,13 +110,13 @@ test_carried.train(sys.argv[2], kill_at=int(sys.argv[3]))
 """
 
 
-def test_killed_in_mid_epoch_and_resumed_it_ends_with_the_same_bits(tmp_path):
+def test_killed_in_mid_epoch_and_resumed_it_ends_with_the_same_bits(torch_launcher, tmp_path):
     here = str(Path(__file__).parents[2])
-    for kill_at in ("4", "10"):
-        command = [sys.executable, "-c", KILLED, here, str(tmp_path), kill_at]
-        done = subprocess.run(command, capture_output=True, text=True)
-        assert done.returncode == -signal.SIGKILL, done.stderr
-    assert train(tmp_path) == plainly()
+    run = tmp_path / "run"
+    for kill_at in (4, 10):
+        status, said = torch_launcher.run(tmp_path, KILLED, here, run, kill_at)
+        assert status == -signal.SIGKILL, said
+    assert train(run) == plainly()
 
 
 # --- What it is: the kinds, the names, the memory

@@ -73,13 +73,11 @@ def test_input_that_evaluations_begin_anew_is_not_said_to_be_at_its_end(tmp_path
     assert caplog.messages == []
 
 
-def test_signal_to_the_whole_group_loses_no_step(launcher_with, tmp_path):
-    launcher = launcher_with("torch._dynamo", "runhooks.engines.torch.graph", OMP_NUM_THREADS="1")
-
+def test_signal_to_the_whole_group_loses_no_step(torch_launcher, tmp_path):
     def train(folder, moment):
         log, program = tmp_path / "log", Path(__file__).with_name("group_program.py")
-        process = launcher.start(log, program, tmp_path / folder, moment)
-        assert launcher.wait(process) == 0, log.read_text()
+        process = torch_launcher.start(log, program, tmp_path / folder, moment)
+        assert torch_launcher.wait(process) == 0, log.read_text()
         return log.read_text().splitlines()[-1].split("; ")
 
     torch.manual_seed(0)

@@ -48,17 +48,8 @@ class Ranks:
 
 
 @pytest.fixture(scope="module")
-def ranks(launcher_with, tmp_path_factory):
-    launcher = launcher_with(
-        "torch.distributed.fsdp",
-        "torch._dynamo",  # as optimizers load it
-        "sklearn.model_selection",
-        "sklearn.datasets",
-        "torchdata.stateful_dataloader",
-        "runhooks.engines.torch.graph",
-        OMP_NUM_THREADS="1",
-    )
-    return Ranks(launcher, tmp_path_factory.mktemp("ranks"))
+def ranks(torch_launcher, tmp_path_factory):
+    return Ranks(torch_launcher, tmp_path_factory.mktemp("ranks"))
 
 
 @pytest.fixture(scope="module")
