@@ -37,7 +37,11 @@ def test_step(params, x, y):
 
 
 graph = rh.jax.graph(
-    train_step, data=batches[:50], epochs=10, params=create_params, opt_state=create_opt_state
+    train_step,
+    data=batches[:50],
+    epochs=10,
+    params=create_params,
+    opt_state=create_opt_state,
 )
 with graph.as_default():
     rh.summary.scalar("loss")
