@@ -67,7 +67,7 @@ test: $(TEST)
 	@.venv/bin/pytest $(ARGS)
 
 soak: $(SOAK)
-	@JAX_DISABLE_MOST_OPTIMIZATIONS=0 .venv/bin/pytest -m soak $(ARGS)
+	@.venv/bin/pytest -m soak $(ARGS)
 
 suites: $(TEST)
 	@.venv/bin/python -m tests.suites $(OF) $(AT)

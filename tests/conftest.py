@@ -80,15 +80,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--core"):
         config.pluginmanager.register(core)
-    _let_jax_compile_little(config)
+    _share_what_jax_compiles(config)
 
 
-def _let_jax_compile_little(config: pytest.Config) -> None:
-    """Compile hastily, and share it among all processes, of the next tests, too.
-
-    To compile takes longer than to run. ``make soak`` lets JAX optimize as it does elsewhere.
-    """
-    os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+def _share_what_jax_compiles(config: pytest.Config) -> None:
+    """Keep what is compiled for all processes, of the next tests, too."""
     if "JAX_COMPILATION_CACHE_DIR" in os.environ:
         return
     folder = config.cache.mkdir("compiled")
