@@ -360,6 +360,72 @@ def test_another_batch_size_after_a_resume(size, tmp_path):
     assert hook.steps == [4 + length - 1, 4 + length - 1 + length]
 
 
+def generated(size=1):
+    """A function that returns an iterable: a generator, of eight examples, ``size`` by ``size``."""
+
+    def elements():
+        yield from range(0, 8, size)
+
+    return elements
+
+
+class Eight:
+    """The same as an iterable without a length."""
+
+    def __init__(self, size=1):
+        self.size = size
+
+    def __iter__(self):
+        return generated(self.size)()
+
+
+@pytest.mark.parametrize("make", [generated, Eight])
+@pytest.mark.parametrize("sizes", [(2, 1), (1, 2), (2, 4)])
+def test_another_batch_size_after_a_whole_epoch_of_unknown_length(make, sizes, tmp_path):
+    ends = []
+    for size, epochs in zip(sizes, (1, 2), strict=True):
+        hooks = [hook := Epochs(), rh.StopAtStepHook(num_steps=epochs * 8 // size)]
+        with opened(hooks, make(size), epochs=5, folder=tmp_path) as session:
+            while not session.should_stop():
+                session.run("train_op")
+        assert session.stop_reason.startswith("StopAtStepHook")
+        ends += hook.steps
+    first, second = (8 // size for size in sizes)
+    assert ends == [first, first + second, first + 2 * second]
+
+
+class EightWithPosition(Eight):
+    """The same, and it knows its position."""
+
+    def __init__(self):
+        super().__init__()
+        self.position = 0
+
+    def __iter__(self):
+        while self.position < 8:
+            self.position += 1
+            yield self.position - 1
+        self.position = 0
+
+    def state_dict(self):
+        return {"position": self.position}
+
+    def load_state_dict(self, state):
+        self.position = state["position"]
+
+
+@pytest.mark.parametrize("make", [generated, Eight, EightWithPosition, lambda: list(range(8))])
+@pytest.mark.parametrize("stop_at", [7, 8, 9])
+def test_a_hook_that_is_new_at_a_resume_acts_at_the_next_end(make, stop_at, tmp_path):
+    with opened([rh.StopAtStepHook(stop_at)], make(), epochs=3, folder=tmp_path) as session:
+        while not session.should_stop():
+            session.run("train_op")
+    with opened([hook := Epochs()], make(), epochs=3, folder=tmp_path) as session:
+        while not session.should_stop():
+            session.run("train_op")
+    assert hook.steps == ([8, 16, 24] if stop_at == 7 else [16, 24])
+
+
 @pytest.mark.parametrize("data", [None, lambda step: iter([1]), iter([1])])
 def test_without_epochs_the_error_names_the_hook_and_what_to_give(data):
     hook = rh.CallHook(print, trigger=rh.Trigger(every_epochs=1), hook_name="my_call")

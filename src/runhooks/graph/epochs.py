@@ -15,7 +15,8 @@ from typing import Any
 
 from runhooks.graph.base import BaseGraph, GraphKeys
 from runhooks.graph.nodes import Operation, Placement
-from runhooks.graph.source import OpenInput, Passes, Progress, Source
+from runhooks.graph.passes import Passes, Progress
+from runhooks.graph.source import OpenInput, Source
 
 #: The name of the tensor, and of its operation.
 EPOCH = "epoch"
@@ -106,9 +107,13 @@ class Epochs:
         return self.number if self._steps is None else step // self._steps + 1
 
     def done_at(self, step: int) -> Fraction:
-        """Return how many epochs are done at ``step``: now, or when the next run has led to it."""
+        """Return how many epochs are done at ``step``: now, or when the next run has led to it.
+
+        Who asks goes by epochs: where only that finds the end of one, look ahead from now on.
+        """
         if self._steps is not None:
             return Fraction(step, self._steps)
+        self._looks_ahead = self._looks_ahead or self._progress().length is None
         return self._done_after(1 if step > (self._global_step() or 0) else 0)
 
     def step_at(self, epoch: float | Fraction) -> float:
@@ -149,10 +154,31 @@ class Epochs:
             if not self._looks_ahead:
                 return math.inf
             return 0 if self._done_after(0) >= target else 1
-        if progress.is_at_end:  # the next epoch may have another length
-            return 1 if target > progress.done + 1 else 0
+        done = progress.done + progress.is_at_end
+        if progress.is_at_end or not progress.drawn:  # the next epoch may have another length
+            return 1 if target > done else 0
         part: Fraction = min(Fraction(target) - progress.done, Fraction(1))
         return max(0, math.ceil(part * progress.length) - progress.drawn)
+
+    @property
+    def progress(self) -> Progress:
+        """How far the data have come in their epochs, which these are."""
+        return self._progress()
+
+    def begun_for_all(self) -> Progress:
+        """Begin the epoch of the next element, which a run is about to draw, and return where.
+
+        Other ranks go by its length: from now on, an epoch that is shorter is an error.
+        """
+        with self._lock:
+            passes = self._passes()
+            if passes is None and self._opened is not None:
+                assert self.input is not None
+                passes = self._opened(self.input).passes
+            if passes is not None:
+                passes.others_go_by_length = True
+                passes.begin_next()
+            return self._progress()
 
     @property
     def draws_left(self) -> int | None:
@@ -190,7 +216,7 @@ class Epochs:
 
     def _done_after(self, draws: int) -> Fraction:
         with self._lock:
-            passes = self._begun() if draws else self._passes()
+            passes = self._begun() if draws else self._left()
             progress = self._progress()
             if self._looks_ahead and passes is not None and progress.drawn:
                 passes.look_ahead(1)
@@ -214,6 +240,15 @@ class Epochs:
             passes = self._opened(self.input).passes
         if passes is not None:
             passes.begin_next()
+        return passes
+
+    def _left(self) -> Passes | None:
+        """Return the way of the input where a run or a checkpoint has left it."""
+        passes = self._passes()
+        if passes is None and self._looks_ahead and self._opened is not None:
+            progress = self._progress()
+            if progress.drawn and not progress.is_at_end:
+                return self._opened(self.input).passes
         return passes
 
     def _found(self) -> OpenInput | Mapping[str, Any]:

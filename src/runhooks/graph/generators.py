@@ -64,8 +64,9 @@ def has_generator_state(value: Any) -> bool:
 def _kinds() -> Iterator[tuple[ModuleType, str]]:
     # What a module has made can only be there once it is imported; importing it takes a while.
     for module, *names in (("numpy.random", "Generator", "RandomState"), ("random", "Random")):
-        if module in sys.modules:
-            yield from ((sys.modules[module], name) for name in names)
+        if (found := sys.modules.get(module)) is not None:
+            defined = vars(found)  # not all of it, while another thread is importing the module
+            yield from ((found, name) for name in names if name in defined)
 
 
 def _methods(generator: Any) -> tuple[Callable[[], Any], Callable[[Any], None]]:

@@ -1,358 +1,25 @@
-"""``Source``: where an input draws from, epoch after epoch, and its position for checkpoints.
-
-*Stateful* is an object with ``state_dict`` and ``load_state_dict``, as torchdata's
-``StatefulDataLoader`` is, or with ``get_state`` and ``set_state``, as grain's iterators are. Where
-nothing is, and nothing goes by the step, elements are counted.
-"""
+"""``Source``: where an input draws from, and ``OpenInput``, which draws in one session."""
 
 from __future__ import annotations
 
-import copy
-import itertools
 import logging
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from runhooks import clock
 from runhooks.errors import add_note
-from runhooks.graph.generators import (
-    GeneratorState,
-    InputGenerators,
-    generators_of,
-    generators_used,
-    holders,
-    is_container,
-)
-
-_METHODS = (("state_dict", "load_state_dict"), ("get_state", "set_state"))
-
-
-class Keeper(NamedTuple):
-    """The two methods of a stateful object. They copy states, which may be views of live ones."""
-
-    get: Callable[[], Any]
-    set: Callable[[Any], Any]
-
-    def save(self) -> Any:
-        return copy.deepcopy(self.get())
-
-    def load(self, position: Any) -> None:
-        self.set(copy.deepcopy(position))
-
-
-def keeper_of(part: Any) -> Keeper | None:
-    """Return the methods of ``part``, if it is stateful."""
-    for names in _METHODS:
-        get, set_ = (getattr(part, name, None) for name in names)
-        if callable(get) and callable(set_):
-            return Keeper(get, set_)
-    return None
-
+from runhooks.graph.generators import GeneratorState, generators_of, generators_used, is_container
+from runhooks.graph.passes import Count, Keeper, Passes, keeper_of, length_of
 
 _log = logging.getLogger("runhooks")
-
-
-class Passes:
-    """Draws from ``elements`` up to ``epochs`` times, of which ``done`` are done.
-
-    ``is_between``: whether the next has yet to begin. ``generators``: those that ``elements`` may
-    draw from; ``random``: their states in the position that it is to go to. ``arrange``: what to
-    make of an element.
-    """
-
-    def __init__(
-        self,
-        elements: Iterable[Any],
-        keeper: Keeper | None,
-        first: Any,
-        epochs: int | None,
-        done: int,
-        is_between: bool,
-        generators: InputGenerators | None,
-        random: Mapping[str, Any] | None,
-        arrange: Callable[[Any], Any] | None,
-    ) -> None:
-        self._arrange = arrange
-        self._elements = elements
-        self._own_keeper = keeper
-        self._first = first
-        self._epochs = epochs
-        self._done = done
-        self._count = Count()
-        self._goes_by_count = False
-        self._ahead: deque[_Ahead] = deque()
-        #: How many elements there are in this epoch; None if they do not say.
-        self.length = _length(elements)
-        #: The name to warn with if there is no element at all.
-        self.empty: str | None = None
-        #: The name to warn with if there are more or fewer than ``length``; None: not any more.
-        self.named: str | None = None
-        self._is_whole = True  # whether all elements of this epoch were counted here
-        self._generators = generators
-        self._random = random or {}
-        if generators is not None and self._random:
-            if keeper is None and done and getattr(elements, "persistent_workers", False):
-                iter(elements)  # workers were started, and their seed drawn, in the first epoch
-                _warn_of_order(elements)
-            generators.go_to(self._random, "epoch")
-            generators.begin_epoch()
-        self._iterator: Iterator[Any] | None = None if is_between else self._iterate()
-        self._is_fresh = is_between or (keeper is None and self._generators is not None)
-
-    @property
-    def keeper(self) -> Keeper | None:
-        """What knows the position in this epoch, or None."""
-        own, of_iterator = self._own_keeper, keeper_of(self._iterator)
-        if own is None or of_iterator is None:
-            return own or of_iterator
-        # A loader tells where its newest iterator is, which may be that of an evaluation.
-        return Keeper(of_iterator.get, own.set)
-
-    @property
-    def progress(self) -> Progress:
-        """How far it has come in its epochs."""
-        found_end = bool(self._ahead) and self._ahead[0].is_end
-        return Progress(self._done, self._count.elements, self.length, found_end)
-
-    @property
-    def next_is_last(self) -> bool:
-        """Whether the next element is the last one of this epoch; draws the one behind it, too."""
-        self.look_ahead(2)
-        return len(self._ahead) == 2 and self._ahead[1].is_end
-
-    def go_by_count(self, count: Count) -> None:
-        """Let ``count``, the number of elements of this epoch, be its position."""
-        self._count, self._goes_by_count = count, True
-
-    def skip(self, elements: int, ahead: int = 0) -> None:
-        """Draw so many ``elements``, or as many as this epoch has; look ``ahead``, as before."""
-        generators = self._generators
-        if generators is not None and elements:
-            generators.go_to(self._random, "first")
-            self._begin_elements()
-        if self._iterator is not None:
-            for _ in itertools.islice(self._iterator, elements):
-                self._count_one()
-        for count in range(1, ahead + 1):
-            if generators is not None:
-                generators.go_to(self._random, f"ahead {count}")
-            self.look_ahead(count)
-        if generators is not None:
-            generators.go_to(self._random)
-
-    def note_drawn(self, elements: int) -> None:
-        """Note that so many ``elements`` of this epoch were drawn before a stateful one is here."""
-        self._count.elements = elements
-        self._is_whole = not elements
-
-    def look_ahead(self, elements: int) -> None:
-        """Draw the next ``elements`` of this epoch, which are kept for runs, or find its end."""
-        if self._done == self._epochs or self._iterator is None:
-            return
-        keeper = None if self._goes_by_count else self.keeper
-        while len(self._ahead) < elements and not (self._ahead and self._ahead[-1].is_end):
-            place = None if keeper is None else keeper.save()
-            random = None if self._generators is None else self._generators.read()
-            self._ahead.append(_Ahead(place, random, self._next))
-
-    def position(self) -> dict[str, Any] | None:
-        told: dict[str, Any] = {}
-        has_ended = self._done == self._epochs
-        keeper = None if self._goes_by_count else self.keeper
-        if keeper is None and not self._goes_by_count and self._epochs == 1:
-            return None
-        told["drawn"] = self._count.elements
-        if self.length is not None:
-            told["length"] = self.length
-        # Where an iterator has ended, the next one does not begin.
-        if keeper is not None and (keeper is self._own_keeper or not has_ended):
-            told["state"] = self._ahead[0].place if self._ahead else keeper.save()
-            if self._first is not None:
-                told["first"] = self._first
-        if self._ahead:
-            told["ahead"] = len(self._ahead)
-        before = {f"ahead {n}": it.random for n, it in enumerate(self._ahead, 1) if it.random}
-        if self._generators is not None and (random := self._generators.position(before)):
-            told["random"] = random
-        if self._done:
-            told["epoch"] = self._done
-        if has_ended:
-            told["ended"] = True
-        return told or None
-
-    def draw(self) -> Any:
-        """Return the next element, arranged. Raises StopIteration after the last."""
-        if self._done == self._epochs:
-            raise StopIteration
-        try:
-            element = self._ahead.popleft().take() if self._ahead else self._next()
-        except StopIteration:
-            if self.empty is not None:
-                self._done += 1
-                _log.warning("the input %r has no elements", self.empty)
-                raise
-            element = self._first_of_next_epoch()
-        self._count_one()
-        return element if self._arrange is None else self._arrange(element)
-
-    def begin_next(self) -> None:
-        """Begin the next epoch, if this one is at its end and there is another."""
-        if self._iterator is None and self._done != self._epochs:
-            self._begin_elements()
-        elif self.progress.is_at_end:
-            self.look_ahead(1)  # the length that a loader tells may be too small
-            if self._ahead and self._ahead[0].is_end:
-                self._ahead.clear()
-                self._end_epoch()
-
-    def _first_of_next_epoch(self) -> Any:
-        """Return the first element of the next epoch that has one, or raise StopIteration."""
-        while (iterator := self._end_epoch()) is not None:
-            for element in iterator:
-                return element
-            if self._epochs is None:  # what is empty now may be so for ever
-                break
-        raise StopIteration
-
-    def _end_epoch(self) -> Iterator[Any] | None:
-        """Return the elements of the epoch that begins, or None at the end of the last one."""
-        self._done += 1
-        if self.length is not None and self._count.elements < self.length:
-            self._warn_of_length("no more than")
-        self._count.elements, self._is_whole = 0, True
-        if self._done == self._epochs:
-            return None
-        self._iterator = self._begin_epoch()
-        return self._iterator
-
-    def _next(self) -> Any:
-        if self._is_fresh:
-            self._begin_elements()
-        assert self._iterator is not None, "an epoch has begun"
-        return next(self._iterator)
-
-    def _count_one(self) -> None:
-        self.empty = None
-        self._count.elements += 1
-        if self.length is not None and self._count.elements > self.length:
-            self._warn_of_length("at least")
-
-    def _warn_of_length(self, bound: str) -> None:
-        if self.named is not None and self._is_whole:
-            _log.warning(
-                "the input %r has %s %d elements in an epoch, and its len() is %d: hooks that go "
-                "by epochs act at the steps of len(). Correct its __len__, or leave that out",
-                *(self.named, bound, self._count.elements, self.length),
-            )
-            self.named = None
-
-    def _begin_elements(self) -> None:
-        self._is_fresh = False
-        if self._iterator is None:
-            self._iterator = self._begin_epoch()
-        elif self._generators is not None:
-            self._generators.begin_elements()
-
-    def _begin_epoch(self) -> Iterator[Any]:
-        if self._generators is not None:
-            self._generators.begin_epoch()
-        return self._iterate()
-
-    def _iterate(self) -> Iterator[Any]:
-        if self._epochs != 1:  # else the program counts epochs itself
-            for holder in _epoch_holders(self._elements):
-                holder.set_epoch(self._done)
-        self.length = _length(self._elements)
-        return iter(self._elements)
-
-
-class Progress(NamedTuple):
-    """How far an input has come in its epochs.
-
-    Attributes:
-        done: The epochs that were done when the present one began.
-        drawn: The elements that were drawn in the present epoch.
-        length: The elements of an epoch; None: unknown.
-        found_end: Whether the present one has no further element, where a look ahead has told.
-    """
-
-    done: int
-    drawn: int
-    length: int | None
-    found_end: bool = False
-
-    @property
-    def is_at_end(self) -> bool:
-        """Whether the last element of an epoch was the last one that was drawn."""
-        return self.found_end or (self.length is not None and 0 < self.length <= self.drawn)
-
-
-class _Ahead:
-    """The next element, or what is raised in its place, drawn before a run asks for it.
-
-    Attributes:
-        place: The state of a stateful input before that; None: it has none.
-        random: The states of the generators before that.
-        is_end: Whether there is none.
-    """
-
-    def __init__(self, place: Any, random: Any, draw: Callable[[], Any]) -> None:
-        self.place = place
-        self.random = random
-        self._element: Any = None
-        self._error: Exception | None = None
-        try:
-            self._element = draw()
-        except Exception as error:  # noqa: BLE001 - raised in the run that asks for the element
-            self._error = error
-        self.is_end = isinstance(self._error, StopIteration)
-
-    def take(self) -> Any:
-        """Return the element, or raise what was raised."""
-        if self._error is not None:
-            raise self._error
-        return self._element
-
-
-@dataclass(slots=True, eq=False)
-class Count:
-    """A number of elements."""
-
-    elements: int = 0
 
 
 def _was_last(position: Mapping[str, Any]) -> bool:
     """Return whether the last element of an epoch had been drawn."""
     drawn: int = position.get("drawn", 0)
     return 0 < drawn == position.get("length")
-
-
-def _length(elements: Any) -> int | None:
-    try:
-        return len(elements)
-    except (AttributeError, NotImplementedError, TypeError):  # a loader of an iterable has none
-        return None
-
-
-def _epoch_holders(elements: Any) -> list[Any]:
-    """Return the objects that shuffle by an epoch: a loader, or its samplers and data set."""
-    outer, *inner = [it for _, it in holders(elements)]
-    found = [it for it in inner if callable(getattr(it, "set_epoch", None))]
-    return [outer] if callable(getattr(outer, "set_epoch", None)) else found
-
-
-def _warn_of_order(loader: Any) -> None:
-    """Log that workers which draw the order of ``loader`` themselves draw another one now."""
-    kinds = [kind.__name__ for _, it in holders(loader) for kind in type(it).__mro__]
-    if "IterableDataset" in kinds:
-        _log.warning(
-            "the data go on in a later epoch of an IterableDataset in persistent workers, whose "
-            "random numbers no checkpoint has: if it shuffles in them, its order is another one "
-            "than without the stop. Leave persistent_workers out to resume exactly"
-        )
 
 
 class FunctionIterable:
@@ -436,7 +103,7 @@ class Source:
                 self._go_on(passes, name, step, {} if place is not None else known)
             else:
                 passes.note_drawn(known.get("drawn", 0))
-                passes.skip(0, known.get("ahead", 0))
+                passes.skip(0, ahead=known.get("ahead", 0))
         except Exception as error:
             add_note(
                 error,
@@ -471,7 +138,7 @@ class Source:
     @property
     def length(self) -> int | None:
         """The elements of an epoch, where it has epochs and tells; None: unknown."""
-        return _length(self._source) if self.has_epochs else None
+        return length_of(self._source) if self.has_epochs else None
 
     def _at_end(self, name: str, step: int, position: Mapping[str, Any]) -> OpenInput:
         """Return the input, of which nothing is left; whoever draws from it is told."""
@@ -506,7 +173,7 @@ class Source:
                     "the data of before, or train on from the weights alone, with rh.InitFrom",
                     *(name, length, step, passes.length, drawn),
                 )
-            passes.skip(drawn, position.get("ahead", 0))
+            passes.skip(drawn, position.get("failed", ()), position.get("ahead", 0))
             return
         passes.go_by_count(self._given)
         if drawn not in (0, self._given.elements):

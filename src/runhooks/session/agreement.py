@@ -25,6 +25,7 @@ from runhooks.ranks.proposals import STOP
 from runhooks.session.hook_list import HookList, caught
 from runhooks.session.hooked import LiveSession
 from runhooks.session.scheduled_hook import RankPlacement
+from runhooks.session.shared_epochs import SharedEpochs
 from runhooks.trigger import Due, Timer, Trigger
 
 
@@ -176,6 +177,7 @@ class Agreement:
         self._graph = graph
         self._placement = RankPlacement(group, graph)
         self._decisions = Decisions(group)
+        self._shares_epochs = False
         self._wish: str | None = None
         self._reached = 0  # the run whose boundary this rank has come to
         self._ran_beside = False
@@ -188,22 +190,26 @@ class Agreement:
     def start(self, says_chief: bool) -> None:
         """Start the training together. Raises as ``agree_on_start``."""
         self._decisions.begin()
+        self._epochs = SharedEpochs(self._group, self._decisions)
         hooks = self._hooks.by_name
         compared = {name: it for name, it in hooks.items() if self._placement.is_shared(it)}
         agree_on_start(self._group, says_chief, compared, self._graph)
+        self._shares_epochs = any(map(_goes_by_epochs, compared.values()))
         self._hooks.place(self._placement)
         self._keeps_time = self._group.is_chief
         if not self._group.is_chief and self._group.has_own_process:
             _log.addFilter(_is_for_all)
         self._decisions.start()
 
-    def open(self) -> None:
-        """Return when the sessions of all ranks are open.
+    def open(self, live: LiveSession) -> None:
+        """Return when the sessions of all ranks are open, of which ``live`` is one.
 
         Raises:
             PeerFailedError: If another rank has failed.
             DeadlineExceededError: Naming the ranks that are missing.
         """
+        if self._shares_epochs and steps_per_epoch(self._graph) is None:
+            live.hooked.share_epochs(self._epochs)
         self._group.barrier("open")
 
     def ask(self, reason: str) -> None:

@@ -19,11 +19,12 @@ from runhooks.contract import (
     SessionRunContext,
     SessionRunHook,
 )
-from runhooks.errors import add_note
+from runhooks.errors import add_note, good_ends
 from runhooks.graph.base import StepPart
 from runhooks.graph.engine import BoundedCache
 from runhooks.graph.nest import structure_key
 from runhooks.session.scheduled_hook import NextDue, RankPlacement, ScheduledHook, hook_note
+from runhooks.session.shared_epochs import SharedEpochs
 from runhooks.session.threads import Coordinator
 from runhooks.session.turn import (
     Answering,
@@ -107,6 +108,7 @@ class HookedSession:
         self.stop_reason: str | None = None
         self.data_end: str | None = None
         self._epochs = raw.epochs
+        self._shared_epochs: SharedEpochs | None = None
         self._by_id: dict[int, ScheduledHook] = {}
         self._hooks: list[ScheduledHook] = []  # those that are called without being named
         self._watching: list[ScheduledHook] = []
@@ -143,6 +145,10 @@ class HookedSession:
         if added.watched is not None and always:
             self._watching = [it for it in self._hooks if it.watched is not None]
 
+    def share_epochs(self, shared: SharedEpochs) -> None:
+        """Compare the epochs of the data with those of other ranks, from now on."""
+        self._shared_epochs = shared
+
     def schedule(self) -> None:
         """Ask all hooks when they are next due; called once they are added."""
         self._ask_next_due([hook for hook in self._hooks if hook.sleeps], find=True)
@@ -169,7 +175,7 @@ class HookedSession:
         """Call the hooks that have waited for the end of the iteration."""
         step = self._raw.global_step or 0
         epochs: float | Fraction = -math.inf
-        if self._epochs is not None:
+        if self._epochs is not None and self.due.epoch < math.inf:
             epochs = self._epochs.done_at(step)
         moment = step, self.runs, clock.monotonic(), StepPart.WHOLE, epochs
         due = (it for it in self._hooks if not it.always and it.is_due(*moment))
@@ -271,6 +277,8 @@ class HookedSession:
         due: Hooks = ()
         with self._lock:
             left = self._draws_left()  # 0: a step that draws, and does not count, has ended it
+            if self._begins_epoch(turns, is_named):
+                left = 0
             if is_named or self.due.is_reached(step, self.runs + 1, part, turns.draws, left):
                 due = self._due(hooks, step, part, turns.draws)
         try:
@@ -278,6 +286,13 @@ class HookedSession:
         except BaseException:
             self._let_go(due)
             raise
+
+    def _begins_epoch(self, turns: CallerTurns, is_named: bool) -> bool:
+        """Return whether other ranks are to be told of the epoch that the run draws from."""
+        shared, epochs = self._shared_epochs, self._epochs
+        if shared is None or epochs is None or not turns.draws or is_named:
+            return False
+        return not shared.are_at(epochs)
 
     def complete(
         self, asked: Asked, run: Callable[..., Any] | None = None, run_metadata: Any = None
@@ -297,6 +312,9 @@ class HookedSession:
         except (TypeError, ValueError) as error:
             self._merger.note_bad_requests(error, caller, turn.requests_of(requests))
             raise
+        except good_ends():  # which a loop may catch with the errors of single elements
+            self._note_data_end(turn)
+            raise
         with self._lock:
             woken = self._count(turn, step, hooks)
         answering: Sequence[Answering] = turn.answering
@@ -308,8 +326,7 @@ class HookedSession:
                 turn.watch(raw.global_step or 0, result, self._stop_for)
             if context is not None:
                 answer(answering, context, result, records, self._note_stop)
-        if turn.turns.draws and self._epochs is not None and self._epochs.is_over:
-            self.data_end = self._epochs.end
+        self._note_data_end(turn)
         if caller.feed_dict and raw.checkpoint != checkpoint:
             self.saved_in = self.runs
         if hooks is not self._hooks:
@@ -320,6 +337,10 @@ class HookedSession:
             if self.repeat is not turn or made is None or made.off_steps <= 0:
                 self._expect(turn, caller, made)
         return result if turn.fetches is None else result[0]
+
+    def _note_data_end(self, turn: Turn) -> None:
+        if turn.turns.draws and self._epochs is not None and self._epochs.is_over:
+            self.data_end = self._epochs.end
 
     def count_run(self, step: int) -> None:
         """Count a run that was made elsewhere while no hook was due, and has led from ``step``."""
@@ -369,10 +390,15 @@ class HookedSession:
         now = clock.monotonic() if is_timed else -math.inf
         run = self.runs + 1
         epochs: float | Fraction = -math.inf
-        if self._epochs is not None:
+        if self._epochs is not None and self.due.epoch < math.inf:
             is_ahead = draws or self._epochs.input is None
             epochs = self._epochs.done_at(step if is_ahead else self._raw.global_step or 0)
+        shared = self._shared_epochs if draws and hooks is self._hooks else None
+        if shared is not None and self._epochs is not None:
+            shared.begin(self._epochs, run)
         due = [it for it in hooks if it.always or it.is_due(step, run, now, part, epochs)]
+        if shared is not None and any(it.epoch <= epochs and not it.is_lone for it in due):
+            shared.wait()
         if self._iteration.is_open:
             self._held_back.update(hook for hook in due if hook.waits)
             due = [hook for hook in due if not hook.waits]

@@ -143,7 +143,7 @@ class MonitoredSession(CallableRuns):
                     self._iteration,
                 )
                 if self._agreement is not None:
-                    self._agreement.open()
+                    self._agreement.open(self._live())
             except BaseException as error:
                 outcome = self._blamed(error)
                 self._hook_list.on_exception(None, outcome)

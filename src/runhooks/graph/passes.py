@@ -1,0 +1,426 @@
+"""``Passes``: the way through an iterable, epoch after epoch, and the position on it.
+
+*Stateful* is an object with ``state_dict`` and ``load_state_dict``, as torchdata's
+``StatefulDataLoader`` is, or with ``get_state`` and ``set_state``, as grain's iterators are. Where
+nothing is, and nothing goes by the step, elements are counted.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from runhooks.errors import add_note, described
+from runhooks.graph.generators import InputGenerators, holders
+
+_METHODS = (("state_dict", "load_state_dict"), ("get_state", "set_state"))
+
+
+class Keeper(NamedTuple):
+    """The two methods of a stateful object. They copy states, which may be views of live ones."""
+
+    get: Callable[[], Any]
+    set: Callable[[Any], Any]
+
+    def save(self) -> Any:
+        return copy.deepcopy(self.get())
+
+    def load(self, position: Any) -> None:
+        self.set(copy.deepcopy(position))
+
+
+def keeper_of(part: Any) -> Keeper | None:
+    """Return the methods of ``part``, if it is stateful."""
+    for names in _METHODS:
+        get, set_ = (getattr(part, name, None) for name in names)
+        if callable(get) and callable(set_):
+            return Keeper(get, set_)
+    return None
+
+
+_log = logging.getLogger("runhooks")
+
+
+class Passes:
+    """Draws from ``elements`` up to ``epochs`` times, of which ``done`` are done.
+
+    ``is_between``: whether the next has yet to begin. ``generators``: those that ``elements`` may
+    draw from; ``random``: their states in the position that it is to go to. ``arrange``: what to
+    make of an element.
+    """
+
+    def __init__(
+        self,
+        elements: Iterable[Any],
+        keeper: Keeper | None,
+        first: Any,
+        epochs: int | None,
+        done: int,
+        is_between: bool,
+        generators: InputGenerators | None,
+        random: Mapping[str, Any] | None,
+        arrange: Callable[[Any], Any] | None,
+    ) -> None:
+        self._arrange = arrange
+        self._elements = elements
+        self._own_keeper = keeper
+        self._first = first
+        self._epochs = epochs
+        self._done = done
+        self._count = Count()
+        self._failed: list[int] = []  # the numbers of elements of this epoch that were an error
+        self._has_failed = False  # the last one was, which counts once the program goes on
+        self._goes_by_count = False
+        self._ahead: deque[_Ahead] = deque()
+        #: How many elements there are in this epoch; None if they do not say.
+        self.length = length_of(elements)
+        #: The name to warn with if there is no element at all.
+        self.empty: str | None = None
+        #: The name to warn with if there are more or fewer than ``length``; None: not any more.
+        self.named: str | None = None
+        #: Whether it is an error if there are fewer than ``length``, by which other ranks go.
+        self.others_go_by_length = False
+        self._is_whole = True  # whether all elements of this epoch were counted here
+        self._generators = generators
+        self._random = random or {}
+        if generators is not None and self._random:
+            if keeper is None and done and getattr(elements, "persistent_workers", False):
+                iter(elements)  # workers were started, and their seed drawn, in the first epoch
+                _warn_of_order(elements)
+            generators.go_to(self._random, "epoch")
+            generators.begin_epoch()
+        self._iterator: Iterator[Any] | None = None if is_between else self._iterate()
+        self._is_fresh = is_between or (keeper is None and self._generators is not None)
+
+    @property
+    def keeper(self) -> Keeper | None:
+        """What knows the position in this epoch, or None."""
+        own, of_iterator = self._own_keeper, keeper_of(self._iterator)
+        if own is None or of_iterator is None:
+            return own or of_iterator
+        # A loader tells where its newest iterator is, which may be that of an evaluation.
+        return Keeper(of_iterator.get, own.set)
+
+    @property
+    def progress(self) -> Progress:
+        """How far it has come in its epochs."""
+        drawn = self._count.elements + self._has_failed
+        return Progress(self._done, drawn, self.length, self._found_end)
+
+    @property
+    def _found_end(self) -> bool:
+        return bool(self._ahead) and self._ahead[0].is_end
+
+    @property
+    def next_is_last(self) -> bool:
+        """Whether the next element is the last one of this epoch; draws the one behind it, too."""
+        self.look_ahead(2)
+        return len(self._ahead) == 2 and self._ahead[1].is_end
+
+    def go_by_count(self, count: Count) -> None:
+        """Let ``count``, the number of elements of this epoch, be its position."""
+        self._count, self._goes_by_count = count, True
+
+    def skip(self, elements: int, failed: Collection[int] = (), ahead: int = 0) -> None:
+        """Draw so many ``elements``, or as many as this epoch has; look ahead, as before.
+
+        Args:
+            elements: How many.
+            failed: The numbers of those that may be an error, as they were before.
+            ahead: How many to look ahead.
+
+        Raises:
+            RuntimeError: If the iterator has ended with an error, and elements are missing.
+            Exception: What is raised in place of an element that was none before.
+        """
+        generators = self._generators
+        if generators is not None and elements:
+            generators.go_to(self._random, "first")
+            self._begin_elements()
+        error: Exception | None = None
+        while self._iterator is not None and self._count.elements < elements:
+            try:
+                next(self._iterator)
+            except StopIteration:
+                if error is None:
+                    break
+                raise RuntimeError(
+                    f"{elements} elements of this epoch were drawn before, and it now ends after "
+                    f"{self._count.elements}, of which the last is an error: {described(error)}. "
+                    "Let the iterator go on after it, which a generator cannot, or leave such "
+                    "elements out, and train on from the weights alone, with rh.InitFrom"
+                ) from error
+            except Exception as raised:
+                number = self._count.elements + 1
+                if number not in failed:
+                    add_note(
+                        raised,
+                        f"in place of element {number} of this epoch, which was "
+                        f"there when the first {elements} were drawn: they are skipped now, and "
+                        "must be readable for that. Train on from the weights alone, with "
+                        "rh.InitFrom, if they are not",
+                    )
+                    raise
+                error = raised
+                self._failed.append(number)
+            self._count_one()
+        for count in range(1, ahead + 1):
+            if generators is not None:
+                generators.go_to(self._random, f"ahead {count}")
+            self.look_ahead(count)
+        if generators is not None:
+            generators.go_to(self._random)
+
+    def note_drawn(self, elements: int) -> None:
+        """Note that so many ``elements`` of this epoch were drawn before a stateful one is here."""
+        self._count.elements = elements
+        self._is_whole = not elements
+
+    def look_ahead(self, elements: int) -> None:
+        """Draw the next ``elements`` of this epoch, which are kept for runs, or find its end.
+
+        Nobody looks behind an error.
+        """
+        if self._done == self._epochs or self._iterator is None:
+            return
+        self._go_behind_error()
+        keeper = None if self._goes_by_count else self.keeper
+        while len(self._ahead) < elements and not (self._ahead and self._ahead[-1].error):
+            place = None if keeper is None else keeper.save()
+            random = None if self._generators is None else self._generators.read()
+            self._ahead.append(_Ahead(place, random, self._next))
+
+    def position(self) -> dict[str, Any] | None:
+        keeper = None if self._goes_by_count else self.keeper
+        if keeper is None and not self._goes_by_count and self._epochs == 1:
+            return None
+        if self._goes_by_count and self._found_end:
+            # It is not looked for again: the data may have another number of elements then.
+            told = {"ended": True, "drawn": 0, "epoch": self._done + 1}
+        else:
+            told = self._place(keeper)
+        if self.length is not None:
+            told["length"] = self.length
+        before = {f"ahead {n}": it.random for n, it in enumerate(self._ahead, 1) if it.random}
+        if self._generators is not None and (random := self._generators.position(before)):
+            told["random"] = random
+        return told
+
+    def _place(self, keeper: Keeper | None) -> dict[str, Any]:
+        """Return the position in this epoch."""
+        has_ended = self._done == self._epochs
+        told: dict[str, Any] = {"drawn": self._count.elements}
+        if self._failed:
+            told["failed"] = list(self._failed)
+        # Where an iterator has ended, the next one does not begin.
+        if keeper is not None and (keeper is self._own_keeper or not has_ended):
+            told["state"] = self._ahead[0].place if self._ahead else keeper.save()
+            told["drawn"] += self._has_failed  # it has gone behind an error by itself
+            if self._first is not None:
+                told["first"] = self._first
+        if self._ahead:
+            told["ahead"] = len(self._ahead)
+        if self._done:
+            told["epoch"] = self._done
+        if has_ended or self._iterator is None:
+            told["ended"] = True
+        return told
+
+    def draw(self) -> Any:
+        """Return the next element, arranged. Raises StopIteration after the last."""
+        if self._done == self._epochs:
+            raise StopIteration
+        self._go_behind_error()
+        try:
+            element = self._element()
+        except StopIteration:
+            if self.empty is not None:
+                self._done += 1
+                _log.warning("the input %r has no elements", self.empty)
+                raise
+            element = self._first_of_next_epoch()
+        self._count_one()
+        return element if self._arrange is None else self._arrange(element)
+
+    def begin_next(self) -> None:
+        """Begin the next epoch, if this one is at its end and there is another."""
+        if self._iterator is None and self._done != self._epochs:
+            self._begin_elements()
+        elif self.progress.is_at_end:
+            self.look_ahead(1)  # the length that a loader tells may be too small
+            if self._ahead and self._ahead[0].is_end:
+                self._ahead.clear()
+                if self._end_epoch():
+                    self._begin_elements()
+
+    def _element(self) -> Any:
+        """Return the next element of this epoch, or raise what there is in its place."""
+        if not self._ahead and self._is_fresh:
+            self._begin_elements()
+        try:
+            return self._ahead.popleft().take() if self._ahead else self._next()
+        except StopIteration:
+            raise
+        except Exception:
+            self._has_failed = True
+            raise
+
+    def _go_behind_error(self) -> None:
+        """Count the last element if it was an error: the program has caught it, and goes on."""
+        if self._has_failed:
+            self._has_failed = False
+            self._count_one()
+            self._failed.append(self._count.elements)
+
+    def _first_of_next_epoch(self) -> Any:
+        """Return the first element of the next epoch that has one, or raise StopIteration."""
+        while self._end_epoch():
+            with suppress(StopIteration):
+                return self._element()
+            if self._epochs is None:  # what is empty now may be so for ever
+                break
+        raise StopIteration
+
+    def _end_epoch(self) -> bool:
+        """Return whether there is another epoch, which is yet to begin."""
+        if self.length is not None and self._count.elements < self.length:
+            if self.others_go_by_length:
+                raise RuntimeError(
+                    f"epoch {self._done + 1} of the data has ended after {self._count.elements} "
+                    f"elements, and its len() was {self.length}, by which hooks of all ranks go: "
+                    "correct its __len__, or give the graph, or rh.inputs, steps_per_epoch"
+                )
+            self._warn_of_length("no more than")
+        self._done += 1
+        self._count.elements, self._failed, self._is_whole = 0, [], True
+        if self._done == self._epochs:
+            return False
+        self._iterator, self._is_fresh = None, True
+        return True
+
+    def _next(self) -> Any:
+        if self._is_fresh:
+            self._begin_elements()
+        assert self._iterator is not None, "an epoch has begun"
+        return next(self._iterator)
+
+    def _count_one(self) -> None:
+        self.empty = None
+        self._count.elements += 1
+        if self.length is not None and self._count.elements > self.length:
+            self._warn_of_length("at least")
+
+    def _warn_of_length(self, bound: str) -> None:
+        if self.named is not None and self._is_whole:
+            _log.warning(
+                "the input %r has %s %d elements in an epoch, and its len() is %d: hooks that go "
+                "by epochs act at the steps of len(). Correct its __len__, or leave that out",
+                *(self.named, bound, self._count.elements, self.length),
+            )
+            self.named = None
+
+    def _begin_elements(self) -> None:
+        if self._iterator is None:
+            self._iterator = self._begin_epoch()
+        elif self._generators is not None:
+            self._generators.begin_elements()
+        self._is_fresh = False
+
+    def _begin_epoch(self) -> Iterator[Any]:
+        if self._generators is not None:
+            self._generators.begin_epoch()
+        return self._iterate()
+
+    def _iterate(self) -> Iterator[Any]:
+        if self._epochs != 1:  # else the program counts epochs itself
+            for holder in _epoch_holders(self._elements):
+                holder.set_epoch(self._done)
+        self.length = length_of(self._elements)
+        return iter(self._elements)
+
+
+class Progress(NamedTuple):
+    """How far an input has come in its epochs.
+
+    Attributes:
+        done: The epochs that were done when the present one began.
+        drawn: The elements that were drawn in the present epoch.
+        length: The elements of an epoch; None: unknown.
+        found_end: Whether the present one has no further element, where a look ahead has told.
+    """
+
+    done: int
+    drawn: int
+    length: int | None
+    found_end: bool = False
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether the last element of an epoch was the last one that was drawn."""
+        return self.found_end or (self.length is not None and 0 < self.length <= self.drawn)
+
+
+class _Ahead:
+    """The next element, or what is raised in its place, drawn before a run asks for it.
+
+    Attributes:
+        place: The state of a stateful input before that; None: it has none.
+        random: The states of the generators before that.
+        error: What is raised; None: nothing.
+        is_end: Whether there is none.
+    """
+
+    def __init__(self, place: Any, random: Any, draw: Callable[[], Any]) -> None:
+        self.place = place
+        self.random = random
+        self._element: Any = None
+        self.error: Exception | None = None
+        try:
+            self._element = draw()
+        except Exception as error:  # noqa: BLE001 - raised in the run that asks for the element
+            self.error = error
+        self.is_end = isinstance(self.error, StopIteration)
+
+    def take(self) -> Any:
+        """Return the element, or raise what was raised."""
+        if self.error is not None:
+            raise self.error
+        return self._element
+
+
+@dataclass(slots=True, eq=False)
+class Count:
+    """A number of elements."""
+
+    elements: int = 0
+
+
+def length_of(elements: Any) -> int | None:
+    """Return how many ``elements`` there are; None if they do not say."""
+    try:
+        return len(elements)
+    except (AttributeError, NotImplementedError, TypeError):  # a loader of an iterable has none
+        return None
+
+
+def _epoch_holders(elements: Any) -> list[Any]:
+    """Return the objects that shuffle by an epoch: a loader, or its samplers and data set."""
+    outer, *inner = [it for _, it in holders(elements)]
+    found = [it for it in inner if callable(getattr(it, "set_epoch", None))]
+    return [outer] if callable(getattr(outer, "set_epoch", None)) else found
+
+
+def _warn_of_order(loader: Any) -> None:
+    """Log that workers which draw the order of ``loader`` themselves draw another one now."""
+    kinds = [kind.__name__ for _, it in holders(loader) for kind in type(it).__mro__]
+    if "IterableDataset" in kinds:
+        _log.warning(
+            "the data go on in a later epoch of an IterableDataset in persistent workers, whose "
+            "random numbers no checkpoint has: if it shuffles in them, its order is another one "
+            "than without the stop. Leave persistent_workers out to resume exactly"
+        )
