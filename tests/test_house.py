@@ -305,7 +305,7 @@ SMALL = {
     "arrays.tensorflow": "an adapter to one library",
     "bridges.tracking": "an adapter to the clients of trackers",
     "events.place": "paths or URLs, for all who open runs",
-    "graph.averages": "what tells averages from weights, for sessions and checkpoints",
+    "checkpoint.averages": "what tells averages from weights, for sessions and checkpoints",
     "graph.names": "the rules of names, for all who make operations",
     "stores.object_file": "an adapter to one library",
     "tensorflow.scaffold": "private names of TensorFlow's",

@@ -16,11 +16,11 @@ from runhooks import arguments
 from runhooks.arrays.array_library import dtype_named, is_same_kind
 from runhooks.arrays.shards import Share
 from runhooks.arrays.trees import cast
+from runhooks.checkpoint.averages import averages_in, is_average
 from runhooks.checkpoint.names import Only, Renaming, first_of, is_run_state, other_names
 from runhooks.checkpoint.retention import Choice, Mode
 from runhooks.checkpoint.weights import Weights, read_weights
 from runhooks.contract import RawSession, Snapshot
-from runhooks.graph.averages import averages_in, is_average
 from runhooks.near_names import suggestion
 
 _log = logging.getLogger("runhooks")

@@ -23,6 +23,7 @@ from runhooks.arrays.registry import library_of_file
 from runhooks.arrays.shards import volume
 from runhooks.arrays.trees import flatten
 from runhooks.checkpoint import tensors
+from runhooks.checkpoint.averages import is_average, saved_averages
 from runhooks.checkpoint.files import local_copy, opened, place_of, printable, size_of
 from runhooks.checkpoint.format import StoredCheckpoint
 from runhooks.checkpoint.group import AnyResult
@@ -32,7 +33,6 @@ from runhooks.checkpoint.retention import Choice, Mode
 from runhooks.checkpoint.shards import read_several
 from runhooks.checkpoint.tensors import NOT_OF_THE_FILE, TensorFile
 from runhooks.errors import DataLossError, NotFoundError, cause
-from runhooks.graph.averages import is_average, saved_averages
 from runhooks.stores.path import AnyPath, replacing
 
 Named = Iterator[tuple[str, NDArray[Any]]]

@@ -246,6 +246,7 @@ class Epochs:
         """Return the way of the input where a run or a checkpoint has left it."""
         passes = self._passes()
         if passes is None and self._looks_ahead and self._opened is not None:
+            assert self.input is not None
             progress = self._progress()
             if progress.drawn and not progress.is_at_end:
                 return self._opened(self.input).passes

@@ -201,7 +201,7 @@ class Passes:
             return None
         if self._goes_by_count and self._found_end:
             # It is not looked for again: the data may have another number of elements then.
-            told = {"ended": True, "drawn": 0, "epoch": self._done + 1}
+            told: dict[str, Any] = {"ended": True, "drawn": 0, "epoch": self._done + 1}
         else:
             told = self._place(keeper)
         if self.length is not None:

@@ -9,10 +9,10 @@ from functools import partial
 from typing import Any
 
 from runhooks import arguments
+from runhooks.checkpoint.averages import MOVING_AVERAGES
 from runhooks.contract import RawSession, SessionRunContext, SessionRunValues, StopSignal
 from runhooks.engines.foreign import session_of
 from runhooks.graph import Operation, Variable, get_default_graph, group, placeholder
-from runhooks.graph.averages import MOVING_AVERAGES
 from runhooks.graph.build import update
 from runhooks.graph.engine import Engine
 from runhooks.graph.graph import Graph, own_graph

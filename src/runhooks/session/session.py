@@ -11,8 +11,8 @@ from typing import Any, Literal
 import numpy as np
 
 from runhooks.arrays.shards import Share
+from runhooks.checkpoint.averages import averages_in, saved_averages
 from runhooks.contract import PreparedRun, RawSession, Snapshot, Stateful
-from runhooks.graph.averages import averages_in, saved_averages
 from runhooks.graph.base import ClosedSessionError, GraphKeys
 from runhooks.graph.build import get_global_step
 from runhooks.graph.engine import BoundedCache

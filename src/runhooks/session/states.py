@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from runhooks.arrays.shards import Share, loaded_from, to_host
+from runhooks.checkpoint.averages import is_average
 from runhooks.contract import PreparedRun
 from runhooks.engines.conform import fitted
-from runhooks.graph.averages import is_average
 from runhooks.graph.base import ClosedSessionError
 from runhooks.graph.engine import Engine
 from runhooks.graph.epoch_means import EPOCH_SUMS

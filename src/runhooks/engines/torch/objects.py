@@ -19,6 +19,7 @@ from torch.utils.data import DataLoader
 from runhooks import arguments
 from runhooks.arrays.shards import Share, loaded_from, to_host
 from runhooks.arrays.torch import ARRAYS, form, is_distributed
+from runhooks.checkpoint.averages import saved_averages
 from runhooks.engines.conform import fitted
 from runhooks.engines.torch.carried import is_carried
 from runhooks.engines.torch.engine import Averages
@@ -35,7 +36,6 @@ from runhooks.engines.torch.states import (
     unwrapped,
 )
 from runhooks.errors import add_note
-from runhooks.graph.averages import saved_averages
 from runhooks.graph.generators import generators_left_alone
 from runhooks.graph.objects import OBJECT_STATES, PENDING, RANDOM_STATES, Arrays, Resized
 from runhooks.near_names import suggestion
