@@ -35,6 +35,7 @@ TOPICS = {
     "hooks": "hooks",
     "epoch-means": "epoch_means",
     "gallery": "gallery",
+    "programs": "whole_programs",
     "writers": "writers",
     "summary-writer": "summary_writers",
     "readers": "readers",
