@@ -37,6 +37,7 @@ TOPICS = {
     "sweep": "sweep",
     "epoch-means": "epoch_means",
     "gallery": "gallery",
+    "programs": "whole_programs",
     "writers": "writers",
     "summary-writer": "summary_writers",
     "readers": "readers",

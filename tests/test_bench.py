@@ -2,6 +2,7 @@
 
 import functools
 import json
+import os
 import re
 import sys
 from pathlib import Path
@@ -11,12 +12,15 @@ from xml.etree import ElementTree
 import pytest
 import torch
 
-from bench import compare, page, results, topics
+from bench import compare, page, results, topics, whole_programs
 from bench.__main__ import main
 from bench.findings import beside_the_best, losses, missed
+from bench.lines import of_bookkeeping
 from bench.measure import Contender
+from bench.programs.killed import Runs, lost, per_1000
 from bench.table import Growth, exponent, tabulated
 from bench.topics import GPU_TOPICS, TOPICS, Topic, run
+from tests.gallery.lines import counts
 
 
 @pytest.fixture(scope="module")
@@ -234,3 +238,100 @@ def test_figures_are_kept_to_four_digits(tmp_path):
     found = made_of(tabulated("race", "µs", RACE, ROUNDS | {"ours": [1 / 3] * 3}))
     results.save(found, tmp_path / "results.json")
     assert '"median": 0.3333,' in (tmp_path / "results.json").read_text()
+
+
+GALLERY = """
+def step(): return 1
+def report(): return 2
+def plain():
+    # It is by hand.
+    for _ in data:
+        step()
+
+    report(save())
+def save():
+    '''Only by hand.'''
+    return 3
+def hooked(): return step(), report()
+"""
+PEER = """
+from gallery import report
+class Module:
+    def training_step(self): return 4
+def train():
+    module = Module()
+    return report(module)
+"""
+
+
+def test_bookkeeping_is_what_the_loops_do_not_share_and_a_peer_that_makes_the_step_has_less():
+    assert of_bookkeeping(GALLERY, PEER) == (4 + 2, 1, 2 + 3 - len(["step"]))
+
+
+@pytest.mark.parametrize("program", whole_programs.PROGRAMS, ids=lambda it: it.gallery)
+def test_whole_programs_are_shorter_under_runhooks(program):
+    table = whole_programs.bookkeeping(program)
+    plain, ours, peer = table["rows"]
+    assert (plain["role"], ours["name"], peer["name"]) == ("limit", "runhooks", program.library)
+    file = whole_programs.EXAMPLES / f"{program.gallery.replace('.', '/')}.py"
+    assert (plain["cost"]["median"], ours["cost"]["median"]) == counts(file)
+    assert peer["beside"] == "runhooks"
+    assert peer["advantage"]["median"] > 1
+
+
+#: Saves after every second step.
+COUNTING = """
+class Batches:
+    def __iter__(self):
+        yield from [0] * 100
+
+def train(options):
+    saved = options.dir / "step"
+    options.dir.mkdir(exist_ok=True)
+    begin = int(saved.read_text()) if saved.exists() else 0
+    for step, _ in zip(range(begin + 1, options.steps + 1), Batches()):
+        if step % 2 == 0 and options.saves:
+            saved.write_text(f"{step}")
+"""
+
+
+@pytest.fixture
+def counting(tmp_path, monkeypatch):
+    """Runs of a program, killed at step 5 of 8."""
+    (tmp_path / "counting.py").write_text(COUNTING)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{whole_programs.ROOT}")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    def runs(saves):
+        options = {"steps": 8, "saves": saves}
+        program = "counting", "train", "counting", options
+        return Runs(*program, ranks=1, timed=(2, 4), killed_at=5, steps=8)
+
+    return runs
+
+
+def test_a_program_is_killed_and_goes_on_from_its_last_checkpoint(counting, tmp_path):
+    runs = counting(saves=True)
+    assert runs.killed() > 0
+    (saved,) = tmp_path.glob("*/run/step")
+    assert saved.read_text() == "4"
+    assert runs.restarted() > 0
+    assert saved.read_text() == "8"
+
+
+def test_a_program_that_begins_anew_after_a_kill_has_no_figure(counting):
+    runs = counting(saves=False)
+    runs.killed()
+    with pytest.raises(ValueError, match="8 steps were made after the kill at 5 of 8"):
+        runs.restarted()
+
+
+def test_what_is_lost_ends_with_the_step_of_the_kill():
+    again = [11.0, 12.0, 13.0, 14.0, 15.0]  # steps 6 to 10, of which 8 is that of the kill
+    assert lost(3.0, again, killed_at=8, steps=10) == 13.0 - 3.0
+
+
+def test_seconds_of_1000_steps_are_those_of_whole_epochs():
+    times = [1.0, 5.0, 5.5, 6.0, 6.5, 99.0]  # compiles in step 2, and is killed behind step 5
+    assert per_1000(times, first=2, last=5) == 500.0

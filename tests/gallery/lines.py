@@ -3,17 +3,15 @@
 With ``--write``, the numbers are put into the table of docs/gallery.md, and the loops below it.
 """
 
-import ast
-import io
 import re
 import sys
-import tokenize
 from pathlib import Path
+
+from bench.lines import count, definitions, first_line, of_loops
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = ROOT / "examples" / "gallery"
 PAGE = ROOT / "docs" / "gallery.md"
-NO_CODE = {"COMMENT", "NL", "NEWLINE", "INDENT", "DEDENT", "ENDMARKER", "ENCODING"}
 LOOPS = re.compile(r"(<!-- the loops of (\w+) -->\n).*?(<!-- end -->)", re.S)
 ROW = re.compile(r"^\| \[(\w+)\.py\]\(\S+\) \| (.+) \| (\S+) \| (\S+) \|$", re.M)
 
@@ -21,54 +19,17 @@ ROW = re.compile(r"^\| \[(\w+)\.py\]\(\S+\) \| (.+) \| (\S+) \| (\S+) \|$", re.M
 def counts(program):
     """Return how many lines of code ``plain`` and ``hooked`` have, each with what it alone uses."""
     source = Path(program).read_text()
-    code = lines_of_code(source)
-    return tuple(sum(len(code & lines_of(it)) for it in loop) for loop in loops(source))
+    return tuple(count(source, [it.name for it in loop]) for loop in loops(source))
 
 
 def loops(source):
     """Return the functions that only ``plain`` uses, with itself, and those of ``hooked``."""
-    defined = {
-        it.name: it
-        for it in ast.parse(source).body
-        if isinstance(it, ast.FunctionDef | ast.ClassDef)
-    }
-    plain, hooked = (used_by(name, defined) for name in ("plain", "hooked"))
+    defined = definitions(source)
+    plain, hooked = of_loops(source)
     return [
         sorted((defined[name] for name in names), key=lambda it: it.lineno)
         for names in (plain - hooked, hooked - plain)
     ]
-
-
-def used_by(name, defined):
-    found, waiting = set(), [name]
-    while waiting:
-        now = waiting.pop()
-        if now not in found:
-            found.add(now)
-            nodes = ast.walk(defined[now])
-            waiting += [it.id for it in nodes if isinstance(it, ast.Name) and it.id in defined]
-    return found
-
-
-def first_line(node):
-    return min([node.lineno, *(it.lineno for it in node.decorator_list)])
-
-
-def lines_of(node):
-    lines = set(range(first_line(node), node.end_lineno + 1))
-    if ast.get_docstring(node) is not None:
-        lines -= set(range(node.body[0].lineno, node.body[0].end_lineno + 1))
-    return lines
-
-
-def lines_of_code(source):
-    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
-    return {
-        line
-        for it in tokens
-        if tokenize.tok_name[it.type] not in NO_CODE
-        for line in range(it.start[0], it.end[0] + 1)
-    }
 
 
 def all_counts():
