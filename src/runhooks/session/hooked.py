@@ -277,8 +277,10 @@ class HookedSession:
         due: Hooks = ()
         with self._lock:
             left = self._draws_left()  # 0: a step that draws, and does not count, has ended it
-            if self._begins_epoch(turns, is_named):
-                left = 0
+            shared, epochs = self._shared_epochs, self._epochs
+            is_told = shared is None or epochs is None or shared.are_at(epochs)
+            if not is_told and turns.draws and not is_named:
+                left = 0  # the run that draws the first element of an epoch tells other ranks of it
             if is_named or self.due.is_reached(step, self.runs + 1, part, turns.draws, left):
                 due = self._due(hooks, step, part, turns.draws)
         try:
@@ -286,13 +288,6 @@ class HookedSession:
         except BaseException:
             self._let_go(due)
             raise
-
-    def _begins_epoch(self, turns: CallerTurns, is_named: bool) -> bool:
-        """Return whether other ranks are to be told of the epoch that the run draws from."""
-        shared, epochs = self._shared_epochs, self._epochs
-        if shared is None or epochs is None or not turns.draws or is_named:
-            return False
-        return not shared.are_at(epochs)
 
     def complete(
         self, asked: Asked, run: Callable[..., Any] | None = None, run_metadata: Any = None

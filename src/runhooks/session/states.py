@@ -17,7 +17,7 @@ from runhooks.contract import PreparedRun
 from runhooks.engines.conform import fitted
 from runhooks.graph.base import ClosedSessionError
 from runhooks.graph.engine import Engine
-from runhooks.graph.epoch_means import EPOCH_SUMS
+from runhooks.graph.epoch_means import EPOCH_SUMS, GLOBAL_SUMS
 from runhooks.graph.nodes import InitialFrom, Variable
 from runhooks.near_names import suggestion
 
@@ -255,7 +255,7 @@ def _may_be_new(variable: Variable, averages: Collection[str]) -> bool:
         _log.warning(
             "the checkpoint was saved without %s: at the end of this epoch, it is the mean of what "
             "is left of it",
-            name.removesuffix(EPOCH_SUMS).removesuffix("/global"),
+            name.removesuffix(GLOBAL_SUMS).removesuffix(EPOCH_SUMS),
         )
     return is_mean or is_average(name, averages)
 
