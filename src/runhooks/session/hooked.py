@@ -215,7 +215,8 @@ class HookedSession:
             result = run.again(feed_dict)
             self.runs += 1
             if context is not None:
-                answer(turn.answering, context, result, self._no_records, self._note_stop)
+                if turn.answering:
+                    answer(turn.answering, context, result, self._no_records, self._note_stop)
                 if turn.sleepers:
                     self._ask_next_due(turn.sleepers)
             elif turn.watching:

@@ -5,11 +5,9 @@ feeds, inputs, counters -> head (host) -> body (engine) -> tail (host) -> all va
 
 from __future__ import annotations
 
-import itertools
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from operator import setitem
 from typing import Any
 
 import numpy as np
@@ -35,9 +33,6 @@ Counted = Mapping[Variable, Any]
 
 _NOTHING_COUNTED: dict[Variable, Any] = {}
 
-#: Takes all of an iterator, in one call.
-_exhaust = deque[Any](maxlen=0).extend
-
 
 class BoundRun(PreparedRun):
     """The run of ``plan`` in one session: head, body and tail, of which some may be empty.
@@ -53,8 +48,8 @@ class BoundRun(PreparedRun):
 
     __slots__ = (
         *("_body", "_changes", "_counters", "_cuts", "_engine", "_feeds", "_head", "_held"),
-        *("_increments", "_inputs", "_is_given", "_is_operation", "_is_phased", "_keys", "_opened"),
-        *("_places", "_plan", "_read", "_read_parts", "_sources", "_tail", "_targets"),
+        *("_increments", "_inputs", "_is_given", "_is_operation", "_is_phased", "_opened"),
+        *("_places", "_plan", "_read", "_read_parts", "_sources", "_span", "_tail"),
     )
 
     def __init__(
@@ -95,12 +90,10 @@ class BoundRun(PreparedRun):
         kept = [held.places[variable] for variable in plan.body.kept]
         self._read_parts = _reader_of(held.parts, _joined([*assigned, *kept]))
         spans = _joined(assigned)
-        ends = list(itertools.accumulate(span.stop - span.start for span in spans))
-        cuts = [slice(*it) for it in itertools.pairwise([0, *ends])]
+        start = min(it.start for it in spans)
+        self._span = slice(start, max(it.stop for it in spans))
+        cuts = [slice(it.start - start, it.stop - start) for it in spans]
         self._cuts = cuts if len(cuts) > 1 else ()
-        self._keys: list[Any] = [*spans, *(counter for counter, _ in self._increments)]
-        self._targets: list[Any] = [held.parts] * len(spans)
-        self._targets += [held.counters] * len(self._increments)
         self._changes = bool(plan.body.assigned or list(_assigned_on_host(plan)))
         self._is_operation = plan.result is None
         place = {tensor: i for i, tensor in enumerate(plan.body.fetches)}
@@ -265,20 +258,31 @@ class BoundRun(PreparedRun):
     def _land(self, new: list[Any], counted: Counted) -> None:
         """Give the variables their new values: all or, if a signal raises an error, none.
 
-        Signals are handled between two calls, so a single one does it.
-
         Args:
             new: The parts of those that the body assigns.
             counted: The values of those that the host assigns, but for ``_increments``.
         """
-        counters, targets, keys = self._held.counters, self._targets, self._keys
-        values: list[Any] = [new[cut] for cut in self._cuts] if self._cuts else [new]
+        held = self._held
+        parts, counters = held.parts, held.counters
+        landing: dict[Variable, int] = (
+            {it: int(value) for it, value in counted.items()} if counted else {}
+        )
         for counter, delta in self._increments:
-            values.append(counters[counter] + delta)
-        if counted:
-            targets, keys = [*targets, *[counters] * len(counted)], [*keys, *counted]
-            values += map(int, counted.values())
-        _exhaust(map(setitem, targets, keys, values))
+            landing[counter] = counters[counter] + delta
+        if self._cuts:
+            new = self._with_those_between(new)
+        # Signals are handled after a call or a jump, and there is none between these two.
+        parts[self._span] = new
+        counters |= landing
+
+    def _with_those_between(self, new: list[Any]) -> list[Any]:
+        """Return the parts in ``_span``, given new values of those in ``_cuts``."""
+        parts, start = self._held.parts[self._span], 0
+        for cut in self._cuts:
+            end = start + cut.stop - cut.start
+            parts[cut] = new[start:end]
+            start = end
+        return parts
 
 
 def _nothing(*args: Any) -> list[Any]:
