@@ -137,6 +137,15 @@ def test_each_mean_counts_the_runs_of_its_own_step(graph):
         assert session.run([makes[1], tensors[1]], {"b:0": 7.0})[1] == 7.0  # of the next epoch
 
 
+def test_the_same_call_returns_the_same_mean(graph):
+    build()
+    mean = rh.epoch_mean("loss")
+    added = len(tf.get_default_graph().get_operations())
+    assert rh.epoch_mean("loss:0") is mean
+    assert len(tf.get_default_graph().get_operations()) == added
+    assert rh.epoch_mean("loss", weight=1) is not mean
+
+
 def test_an_error_says_what_a_graph_lacks(graph):
     value = tf.placeholder(tf.float32, [], "value")
     with pytest.raises(ValueError, match="epoch_mean goes by epochs.*GraphKeys.STEPS_PER_EPOCH"):

@@ -20,18 +20,8 @@ Value = TypeVar("Value")
 _MOST = 1000
 
 
-class BoundedCache(dict[Key, Value]):
-    """A dict that keeps the thousand items that were added last.
-
-    A loop asks for the same few things again and again. One that never does, as
-    ``session.run({f"w/{i}": w})``, would otherwise fill the memory.
-    """
-
-    def __setitem__(self, key: Key, value: Value) -> None:
-        super().__setitem__(key, value)
-        if len(self) > _MOST:
-            with suppress(KeyError, RuntimeError, StopIteration):  # another thread has been faster
-                del self[next(iter(self))]
+class Kept(dict[Key, Value]):
+    """A dict of what is made the first time that it is asked for."""
 
     def get_or_make(self, key: Any, make: Callable[[], Value]) -> Value:
         """Return the value of ``key``, made now if there is none.
@@ -46,6 +36,20 @@ class BoundedCache(dict[Key, Value]):
         with suppress(TypeError):
             self[key] = value
         return value
+
+
+class BoundedCache(Kept[Key, Value]):
+    """One that keeps the thousand items that were added last.
+
+    A loop asks for the same few things again and again. One that never does, as
+    ``session.run({f"w/{i}": w})``, would otherwise fill the memory.
+    """
+
+    def __setitem__(self, key: Key, value: Value) -> None:
+        super().__setitem__(key, value)
+        if len(self) > _MOST:
+            with suppress(KeyError, RuntimeError, StopIteration):  # another thread has been faster
+                del self[next(iter(self))]
 
 
 class Compilation:

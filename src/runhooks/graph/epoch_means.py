@@ -41,6 +41,9 @@ def epoch_mean(
     million values is right to 1e-7. With several ranks it is the mean of all, which meet for it in
     their store: all of them have to ask in the same run.
 
+    The same call returns the same tensor again, in whichever session's hooks: all sessions of a
+    graph have the same means.
+
     A training may be resumed with other means than before: one that is new is the mean of the rest
     of the epoch, as a warning says. Not so on a ``tf.Graph``: its ``tf.train.Saver`` restores the
     variables that were saved, and no others.
@@ -64,10 +67,19 @@ def epoch_mean(
         return graph.add_epoch_mean(tensor, weight, name)  # type: ignore[no-any-return]
     epoch = _epoch_of(graph, "epoch_mean")
     value = _tensor(graph, tensor)
+    counted = _tensor(graph, weight) if isinstance(weight, str) else weight
+    full = name and graph.scope + name
+    return graph.added.get_or_make(
+        ("epoch_mean", value, counted, full), lambda: _mean(graph, epoch, value, counted, name)
+    )
+
+
+def _mean(
+    graph: Graph, epoch: Tensor, value: Tensor, counted: Tensor | float | None, name: str | None
+) -> Tensor:
     engine = graph.engine
     name = name or f"epoch_mean/{names.cleaned(value.op.name, 'value')}"
-    counted = _examples(graph, value) if weight is None else weight
-    counted = _tensor(graph, counted) if isinstance(counted, str) else counted
+    counted = _examples(graph, value) if counted is None else counted
     suffix = GLOBAL_SUMS if engine.runs_one_program else EPOCH_SUMS
     sums = Variable(engine.new_sums, name=f"{name}{suffix}", trainable=False)
     add = partial(engine.add_to_sums, value.name)
@@ -101,7 +113,7 @@ def epoch_metrics(state: str, name: str | None = None) -> Tensor:
     ``state`` is a state of the step that its function updates: metrics of flax nnx or torchmetrics,
     with ``compute`` and ``reset``, or of clu, with ``compute`` and ``empty``. The value is that of
     ``compute()`` after the step of the run, or, in a run that makes none, after the last one. The
-    first step of the next epoch resets them.
+    first step of the next epoch resets them. The same call returns the same tensor again.
 
         graph = rh.jax.graph(train_step, data=loader, model=model, metrics=nnx.MultiMetric(...))
         with graph.as_default():
@@ -120,6 +132,12 @@ def epoch_metrics(state: str, name: str | None = None) -> Tensor:
     graph = own_graph()
     epoch = _epoch_of(graph, "epoch_metrics")
     name = name or f"epoch_metrics/{names.cleaned(state, 'metrics')}"
+    return graph.added.get_or_make(
+        ("epoch_metrics", state, graph.scope + name), lambda: _metrics(graph, epoch, state, name)
+    )
+
+
+def _metrics(graph: Graph, epoch: Tensor, state: str, name: str) -> Tensor:
     found = graph.object_named(state)
     if found is not None:
         _check_metrics(state, found)
@@ -162,8 +180,12 @@ def reset_each_epoch(state: str) -> None:
     graph = own_graph()
     epoch = _epoch_of(graph, "reset_each_epoch")
     variable = _state(graph, state)
-    graph.add_to_collection(GraphKeys.EPOCH_RESETS, variable)
-    graph.add_to_collection(GraphKeys.STEP_UPDATES, epoch.op)
+
+    def reset() -> None:
+        graph.add_to_collection(GraphKeys.EPOCH_RESETS, variable)
+        graph.add_to_collection(GraphKeys.STEP_UPDATES, epoch.op)
+
+    graph.added.get_or_make(("reset_each_epoch", variable), reset)
 
 
 def _state(graph: Graph, state: str) -> Variable:

@@ -23,7 +23,7 @@ from runhooks.graph.base import (
     get_default_graph,
 )
 from runhooks.graph.build import get_global_step, set_steps_per_epoch
-from runhooks.graph.engine import BoundBody, BoundedCache, Engine, load_engine
+from runhooks.graph.engine import BoundBody, BoundedCache, Engine, Kept, load_engine
 from runhooks.graph.epochs import EPOCH, epoch_operation
 from runhooks.graph.generators import generators_left_alone
 from runhooks.graph.nodes import (
@@ -157,6 +157,8 @@ class Graph(BaseGraph):
         #: The planned runs of fetches and feeds, kept for every session of this graph.
         self.planned_runs: BoundedCache[Any, Any] = BoundedCache()
         self._shared_by_runs: BoundedCache[Any, Any] = BoundedCache()
+        #: What is added once, however often it is asked for: hooks of each session may do that.
+        self.added: Kept[Any, Any] = Kept()
         self._operations: dict[str, Operation] = {}
         self._forms = Forms(self._engine)
         self._collections: dict[str, list[Any]] = {}

@@ -240,7 +240,12 @@ class EvaluationHook(EvaluatingHook):
         if self._evaluated is None:
             assert self._test_step is not None, "only of a test step"
             assert self._data is not None, "it was checked"
-            self._evaluated = EvaluatedStep(graph, self._test_step, self._data, self._outputs)
+            step, data, outputs = self._test_step, self._data, tuple(self._outputs)
+            # A hook of another session may differ in its directory alone. What is kept holds data.
+            self._evaluated = graph.added.get_or_make(
+                ("test_step", step, id(data), outputs),
+                lambda: EvaluatedStep(graph, step, data, outputs),
+            )
         return self._evaluated
 
     def _enter(self, graph: BaseGraph) -> None:

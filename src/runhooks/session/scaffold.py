@@ -24,6 +24,7 @@ from runhooks.contract import RawSession, StopRequest
 from runhooks.errors import DeadlineExceededError, FailedPreconditionError
 from runhooks.graph import GraphKeys, get_default_graph
 from runhooks.graph.base import BaseGraph, Place, SessionOpener
+from runhooks.graph.graph import Graph
 from runhooks.ranks import current_group
 from runhooks.session.session import Session
 from runhooks.stores import is_url, normal, without_file_scheme
@@ -442,4 +443,10 @@ def _nothing() -> None:
 
 
 def _merged() -> Any:
-    return None if get_default_graph().finalized else merge_all()
+    graph = get_default_graph()
+    if graph.finalized:
+        return None
+    if not isinstance(graph, Graph):
+        return merge_all()
+    summaries = tuple(graph.get_collection(GraphKeys.SUMMARIES))
+    return graph.added.get_or_make(("merge_all", summaries), merge_all)

@@ -16,6 +16,7 @@ from runhooks.engines.tensorflow.opener import TensorFlowOpener
 from runhooks.engines.tensorflow.session import is_session, observed
 from runhooks.graph import names
 from runhooks.graph.base import BaseGraph, GraphKeys, entered
+from runhooks.graph.engine import Kept
 from runhooks.graph.epochs import EPOCH, steps_per_epoch
 from runhooks.trigger import no_epochs
 
@@ -36,6 +37,7 @@ class TensorFlowGraph(BaseGraph):
         self._finalized_for_good = False
         self._users = 0
         self._epoch: Any = None  # the tensor of its number
+        self._means: Kept[Any, Any] = Kept()
 
     def __repr__(self) -> str:
         return f"<TensorFlowGraph of {self._graph!r}>"
@@ -102,8 +104,11 @@ class TensorFlowGraph(BaseGraph):
         epoch = self._number_of_epoch("epoch_mean")
         value, weight = self._value(tensor), self._value(weight)
         name = name or f"epoch_mean/{names.cleaned(value.op.name, 'value')}"
+        key = value.name, getattr(weight, "name", weight), name
         with self._at_top():
-            return add_epoch_mean(analyzed(self._graph), epoch, value, weight, name)
+            return self._means.get_or_make(
+                key, lambda: add_epoch_mean(analyzed(self._graph), epoch, value, weight, name)
+            )
 
     def _number_of_epoch(self, what: str) -> Any:
         steps = steps_per_epoch(self)

@@ -1,0 +1,103 @@
+"""Several sessions of one graph, as those of a sweep: none changes what the next one trains."""
+
+import logging
+
+import numpy as np
+import pytest
+
+import runhooks as rh
+
+DATA = [np.ones((4, 2), np.float32), np.ones((3, 2), np.float32)]
+
+
+def train_step(w, rate, x):
+    return w + rate * x.mean(), rate, {"loss": x.sum() - w.sum()}
+
+
+def test_step(w, x):
+    return {"error": (x @ w).mean()}
+
+
+test_step.__test__ = False  # it is no test of pytest
+
+
+def hooks_of_a_trial(folder):
+    """What a sweep makes anew for each trial."""
+    test = rh.EvaluationHook(test_step, DATA, every_n_epochs=1, output_dir=f"{folder}/test")
+    mean = rh.epoch_mean("loss")
+    return [
+        test,
+        rh.CallHook(lambda *it: None, [mean, rh.epoch_mean("loss", 1.0)], every_n_epochs=1),
+        rh.LoggingTensorHook([mean], every_n_iter=2),
+        rh.EmaHook("w", decay=0.5),
+        rh.NanTensorHook("loss"),
+        rh.ReduceOnPlateauHook(test.metric("error"), "rate", patience=9),
+        rh.ProgressHook(8, "loss"),
+    ]
+
+
+def sweep_graph(engine):
+    states = {"w": np.zeros(2, np.float32), "rate": np.float32(1)}
+    graph = rh.graph(train_step, **states, data=DATA, epochs=4, engine=engine)
+    with graph.as_default():
+        rh.reset_each_epoch("w")
+        rh.summary.scalar("loss")
+        rh.summary.histogram("w")
+    return graph
+
+
+def train(graph, folder, last_step):
+    with graph.as_default():
+        hooks = [*hooks_of_a_trial(folder), rh.StopAtStepHook(last_step=last_step)]
+        rh.reset_each_epoch("w")
+        return rh.train.train(
+            "train_op", folder, hooks, save_checkpoint_steps=1, save_summaries_steps=2
+        )
+
+
+@pytest.mark.every_engine
+def test_hooks_of_each_session_add_nothing_to_what_the_first_has_added(engine, tmp_path):
+    graph = sweep_graph(engine)
+    train(graph, tmp_path / "0", 3)
+    added = [op.name for op in graph.get_operations()]
+    for trial in "12":
+        train(graph, tmp_path / trial, 3)
+        assert [op.name for op in graph.get_operations()] == added
+        assert [*rh.load(tmp_path / trial)] == [*rh.load(tmp_path / "0")]
+
+
+@pytest.mark.every_engine
+def test_a_trial_of_a_sweep_resumes_alone_in_another_process(engine, tmp_path):
+    graph = sweep_graph(engine)
+    for trial in "012":
+        train(graph, tmp_path / trial, 3)
+    assert train(sweep_graph(engine), tmp_path / "2", 5) == 5  # its graph never had another session
+
+
+def test_a_second_session_compiles_nothing(tmp_path, caplog):
+    caplog.set_level(logging.INFO, "runhooks")
+    graph = sweep_graph("jax")
+    train(graph, tmp_path / "0", 8)
+    assert "compiled" in caplog.text
+    caplog.clear()
+    train(graph, tmp_path / "1", 8)
+    assert "compiled" not in caplog.text
+
+
+@pytest.mark.every_engine
+def test_a_mean_of_another_weight_or_name_is_another(engine):
+    with sweep_graph(engine).as_default() as graph:
+        mean = rh.epoch_mean("loss")
+        assert rh.epoch_mean(graph["loss"]) is mean
+        assert rh.epoch_mean("loss", weight=1) is not mean
+        assert rh.epoch_mean("loss", name="mean") is not mean
+        assert rh.epoch_mean("loss", name="mean") is rh.epoch_mean("loss", name="mean")
+
+
+def test_an_evaluation_of_other_data_or_outputs_is_another():
+    with sweep_graph("python").as_default():
+        first, again, others = (
+            rh.EvaluationHook(test_step, data, every_n_epochs=1) for data in (DATA, DATA, DATA[:1])
+        )
+        assert first["error"].op.inputs[0] is again["error"].op.inputs[0]
+        assert first["error"].op.inputs[0] is not others["error"].op.inputs[0]
