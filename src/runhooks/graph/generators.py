@@ -171,6 +171,12 @@ def generators_left_alone(others: Iterable[Any] = ()) -> Iterator[None]:
             access.set(state)
 
 
+def called_ahead(make: Callable[[], Any]) -> Any:
+    """Return ``make()`` and put the generators that it uses back: it will be called again."""
+    with generators_left_alone(generators_used(make).values()):
+        return make()
+
+
 def holders(elements: Any) -> Iterator[tuple[str, Any]]:
     """Yield ``elements``, and where it is a loader, its samplers and data set; with paths."""
     yield "", elements

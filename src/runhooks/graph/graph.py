@@ -25,13 +25,12 @@ from runhooks.graph.base import (
 from runhooks.graph.build import get_global_step, set_steps_per_epoch
 from runhooks.graph.engine import BoundBody, BoundedCache, Engine, Kept, load_engine
 from runhooks.graph.epochs import EPOCH, epoch_operation
-from runhooks.graph.generators import generators_left_alone
+from runhooks.graph.generators import called_ahead, generators_left_alone
 from runhooks.graph.nodes import (
     CAPTURES,
     LATEST,
     Effect,
     InitialFrom,
-    InitialMade,
     Operation,
     Part,
     Placement,
@@ -104,9 +103,7 @@ class Forms:
         if isinstance(initial, InitialFrom):
             return self._engine.form(initial.fn, self.of(initial.variable))
         if callable(initial) and self._engine.is_leaf(initial):
-            if not isinstance(initial, InitialMade):
-                initial = variable.initial_value = InitialMade(initial)
-            initial = initial.look()
+            initial = called_ahead(initial)
         return self._engine.form(lambda: initial)
 
 

@@ -420,33 +420,6 @@ def reads_state(tensor: Any) -> bool:
     return is_read or isinstance(tensor, Variable)
 
 
-class InitialMade:
-    """The initial value that a function makes: called once for the graph and its first session.
-
-    A second call would draw other random numbers than the user's own program does.
-
-    Args:
-        make: The user's function, which returns the value.
-    """
-
-    def __init__(self, make: Callable[[], Any]) -> None:
-        self._make = make
-        self._made: list[Any] = []
-
-    def look(self) -> Any:
-        """Return the value that the first session will begin with."""
-        if not self._made:
-            self._made.append(self._make())
-        return self._made[0]
-
-    def __call__(self) -> Any:
-        """Return the value for a session, which need not be kept any longer."""
-        try:
-            return self._made.pop()
-        except IndexError:
-            return self._make()
-
-
 class InitialFrom:
     """The initial value of a variable, ``fn`` of the initial value of another.
 

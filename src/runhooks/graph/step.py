@@ -23,10 +23,10 @@ from runhooks.graph.build import (
     placeholder,
 )
 from runhooks.graph.engine import Engine
-from runhooks.graph.generators import GeneratorState, is_generator
+from runhooks.graph.generators import GeneratorState, called_ahead, is_generator
 from runhooks.graph.graph import Graph, random_key
 from runhooks.graph.named_values import OUTPUTS, StepValues, ValueGraph
-from runhooks.graph.nodes import InitialMade, Tensor, Variable
+from runhooks.graph.nodes import Tensor, Variable
 from runhooks.graph.source import Source
 from runhooks.graph.step_result import Names, ResultRule
 from runhooks.near_names import suggestion, with_article
@@ -253,12 +253,14 @@ def state_tensor(graph: Graph, name: str, value: Any) -> Tensor:
             f"{name} must be a pytree of arrays, or a function without arguments that returns one, "
             f"got {value!r}"
         ) from None
-    made = InitialMade(value)
-    found = made.look()
+    found = called_ahead(value)
     if isinstance(found, Tensor):
         return found
-    # Where the form alone tells what is in it, the graph keeps no arrays.
-    return Variable(made if engine.finds_forms else found, name=name)
+    graph.check_initial(name, found)
+    variable = Variable(value, name=name)  # each session calls it: what it returns now may be large
+    if engine.finds_forms:
+        graph.note_form(variable, engine.form(lambda: found))
+    return variable
 
 
 def is_state(tensor: Tensor) -> bool:
