@@ -1,6 +1,7 @@
 """Several sessions of one graph, as those of a sweep: none changes what the next one trains."""
 
 import logging
+import weakref
 
 import numpy as np
 import pytest
@@ -101,3 +102,104 @@ def test_an_evaluation_of_other_data_or_outputs_is_another():
         )
         assert first["error"].op.inputs[0] is again["error"].op.inputs[0]
         assert first["error"].op.inputs[0] is not others["error"].op.inputs[0]
+
+
+def add(w, x):
+    return w + x, {"loss": w}
+
+
+def count(w):
+    return w + 1, {"loss": w}
+
+
+@pytest.mark.every_engine
+def test_a_function_that_makes_a_state_is_called_for_each_session(engine):
+    trial = {"w": 1.0}
+    graph = rh.graph(add, w=lambda: np.float32(trial["w"]), data=[np.float32(1)] * 2, engine=engine)
+    for start in (5.0, 7.0):
+        trial["w"] = start
+        with graph.as_default(), rh.MonitoredSession() as session:
+            assert float(session.run("w", hooks=False)) == start
+            session.run("train_op")
+            assert float(session.run("w", hooks=False)) == start + 1
+
+
+@pytest.mark.every_engine
+def test_a_variable_whose_form_was_asked_for_begins_with_what_its_function_then_returns(engine):
+    trial = {"w": 1.0}
+    with rh.Graph(engine).as_default() as graph:
+        w = rh.Variable(lambda: np.float32(trial["w"]), name="w")
+        graph.form_of(w)
+        trial["w"] = 5.0
+        with rh.Session() as session:
+            assert float(session.run(w)) == 5.0
+
+
+@pytest.mark.every_engine
+def test_the_first_session_draws_the_numbers_of_the_users_own_program(engine):
+    def numbers():
+        own = np.random.default_rng(3)
+        np.random.seed(3)
+        return lambda: np.float32([own.normal(), np.random.normal()])
+
+    expected = numbers()()
+    graph = rh.graph(count, w=numbers(), engine=engine)
+    with graph.as_default(), rh.MonitoredSession() as session:
+        np.testing.assert_array_equal(np.asarray(session.run("w", hooks=False)), expected)
+
+
+def test_the_graph_keeps_nothing_of_the_state_that_a_function_makes():
+    class Part(np.ndarray):
+        pass
+
+    made = []
+
+    def make():
+        value = np.zeros(2).view(Part)
+        made.append(weakref.ref(value))
+        return value
+
+    graph = rh.graph(count, w=make)
+    assert made[0]() is None, "it was made for its form alone"
+    assert graph["w"] is not None
+
+
+@pytest.mark.every_engine
+@pytest.mark.parametrize("feed", [{"xx": 1.0, "x": 1.0}, {"xx": 1.0}, {"x": 1.0}])
+def test_a_run_that_fails_leaves_no_name_in_the_graph(feed, engine):
+    graph = rh.graph(add, w=np.float32(0), engine=engine)
+    fetches = "train_op" if "xx" in feed else ["train_op", "los"]
+    with graph.as_default():
+        with pytest.raises(ValueError, match="'xx'|'los'"), rh.MonitoredSession() as session:
+            session.run(fetches, feed)
+        for make in (rh.MonitoredSession, rh.Session):
+            with make() as session:
+                assert float(session.run(["train_op", "loss"], {"x": np.float32(1)})[1]) == 0
+
+
+@pytest.mark.every_engine
+def test_a_run_may_follow_one_that_has_failed(engine):
+    graph = rh.graph(add, w=np.float32(0), engine=engine)
+    with graph.as_default(), rh.Session() as session:
+        for wrong in ({"xx": 1.0, "y": 1.0}, {"x": 1.0, "xx": 1.0}):
+            with pytest.raises(ValueError, match="'xx'"):
+                session.run("train_op", wrong)
+        session.run("train_op", {"x": np.float32(1)})
+
+
+@pytest.mark.every_engine
+@pytest.mark.parametrize("fails", ["begin", "first run"])
+def test_a_name_that_a_hook_got_wrong_does_not_stop_a_session_without_it(fails, engine):
+    class Failing(rh.SessionRunHook):
+        def begin(self):
+            if fails == "begin":
+                raise OSError
+
+    graph = rh.graph(count, w=np.float32(0), engine=engine)
+    with graph.as_default():
+        hooks = [rh.LoggingTensorHook(["los"], every_n_iter=100), Failing()]
+        with pytest.raises((OSError, ValueError)), rh.MonitoredSession(hooks=hooks) as session:
+            session.run("train_op")
+        with rh.MonitoredSession() as session:
+            session.run("train_op")
+            assert session.global_step == 1

@@ -421,6 +421,9 @@ class BaseGraph:
         raises nothing here.
         """
 
+    def forget(self, names: Iterable[str]) -> None:
+        """Forget those of ``names`` that may mean nothing; a run that asked for them has failed."""
+
     def effects_of(self, fetches: Any, feed_keys: Iterable[Any] = ()) -> RunEffects:
         """Return the effects of a run of ``fetches``; empty where the framework tells none.
 

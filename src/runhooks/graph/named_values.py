@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -54,6 +55,16 @@ class NamedValues(ABC):
         if key not in self._made:
             self._made[key] = self.make(key)
         return self._made[key].outputs[0]
+
+    def forget(self, names: Iterable[str]) -> None:
+        """Forget those of ``names`` that are unsure: whoever has asked for them is gone."""
+        for name in names:
+            if name in self._made and self.is_unsure(name):
+                del self._made[name]
+
+    def is_unsure(self, name: str) -> bool:
+        """Return whether it will be known only later if anything has that name."""
+        return False
 
     @abstractmethod
     def make(self, name: str) -> Operation:
@@ -114,6 +125,19 @@ class ValueGraph(Graph):
             return found.outputs[0]
         return found
 
+    def forget(self, names: Iterable[str]) -> None:
+        self.values.forget(name.removesuffix(":0") for name in names)
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        before = {op.name for op in self.values.operations}
+        with super().in_use():
+            try:
+                yield
+            finally:
+                # Hooks that are gone have asked for them, and no run has told what there is.
+                self.forget({op.name for op in self.values.operations} - before)
+
     def is_value(self, element: Any) -> bool:
         found = self.as_graph_element(element)
         op = found.op if isinstance(found, Tensor) else found
@@ -170,16 +194,24 @@ class StepValues(NamedValues):
         children = self._graph.engine.children
         for name in values.keys() - self._paths.keys():
             self._paths[name] = frozenset(paths_below(values[name], children))
-        for name in self._made:
-            root, path = self._place(name)
-            if root in self._paths and path not in self._paths[root]:
-                raise self._unknown(name)
+        lacking = [name for name in self._made if self._is_lacking(name)]
+        for name in lacking:
+            del self._made[name]  # or the next session would be told, too
+        if lacking:
+            raise self._unknown(lacking[0])
         for text in self._texts:
             super().check_text(text)
 
     def check_text(self, text: str) -> None:
         super().check_text(text)
         self._texts.append(text)
+
+    def is_unsure(self, name: str) -> bool:
+        return self._place(name)[0] not in self._paths
+
+    def _is_lacking(self, name: str) -> bool:
+        root, path = self._place(name)
+        return root in self._paths and path not in self._paths[root]
 
     def knows(self, name: str) -> bool:
         """Return whether it is known what there is in the argument ``name`` or the outputs."""
@@ -192,9 +224,9 @@ class StepValues(NamedValues):
         return path in self._paths.get(root, ())
 
     def make(self, name: str) -> Operation:
-        root, path = self._place(name)
-        if root in self._paths and path not in self._paths[root]:
+        if self._is_lacking(name):
             raise self._unknown(name)
+        root, path = self._place(name)
         whole = self._outputs if root == OUTPUTS else self._given[root]
         assert whole is not None, "a step has outputs before a name is asked for"
         return Operation(

@@ -224,6 +224,15 @@ def make_plan(graph: BaseGraph, fetches: Any, feed_keys: Iterable[Any]) -> Plan:
             and a placeholder that is not fed.
         TypeError: For an argument that cannot be fetched or fed.
     """
+    keys = tuple(feed_keys)
+    try:
+        return _plan(graph, fetches, keys)
+    except (TypeError, ValueError):
+        graph.forget(it for it in (*nest.leaves(fetches), *keys) if isinstance(it, str))
+        raise
+
+
+def _plan(graph: BaseGraph, fetches: Any, feed_keys: tuple[Any, ...]) -> Plan:
     feeds = _fed_tensors(graph, feed_keys)
     fed = set(feeds)
     wanted = nest.map_leaves(lambda leaf: _element(graph, "fetches", leaf), fetches)
