@@ -189,3 +189,28 @@ def test_ragged_list_is_told_with_the_tensor(graph):
     x = rh.placeholder("x")
     with rh.Session(graph) as sess, pytest.raises(ValueError, match="'x:0'"):
         sess.run(x, {x: [[1, 2], [3]]})
+
+
+def product(w, x, y):
+    return w, {"loss": (x @ w).sum() + y["weight"].sum()}
+
+
+@pytest.mark.every_engine
+def test_an_error_out_of_a_step_says_what_the_run_was_fed_or_has_drawn(engine):
+    x, y = np.ones((4, 3), np.float32), {"weight": np.ones(4, np.float32)}
+    w = np.zeros(2, np.float32)
+    if engine == "torch":
+        import torch
+
+        x, y = torch.tensor(x), {"weight": torch.tensor(y["weight"])}
+    fed = rh.graph(product, w=w, engine=engine)
+    drawing = rh.graph(product, w=w, engine=engine, data=lambda: [(x, y)])
+    for graph, feed_dict, note in (
+        (fed, {"x": x, "y": y}, "was fed 'x': float32[4, 3], 'y': {'weight': float32[4]}"),
+        (drawing, None, "has drawn float32[4, 3], {'weight': float32[4]} from 'data'"),
+        (drawing, {"data:0": x}, "was fed 'data': float32[4, 3]"),
+    ):
+        with graph.as_default(), rh.Session() as session:
+            with pytest.raises((TypeError, ValueError, RuntimeError)) as raised:
+                session.run("train_op", feed_dict)
+        assert f"the run {note}" in raised.value.__notes__

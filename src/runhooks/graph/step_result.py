@@ -87,8 +87,8 @@ class ResultRule:
             self._size = size
         elif size != self._size:
             raise ValueError(
-                f"{self.step!r} returned {self._described(returned)}, and {self._size} elements "
-                "before: it must return the same elements in each run"
+                f"{self.step!r} returned {described(self._engine, returned)}, and {self._size} "
+                "elements before: it must return the same elements in each run"
             )
 
     def _divided(
@@ -128,7 +128,7 @@ class ResultRule:
         if None in found:
             raise ValueError(
                 f"outputs must name each element of what {self.step!r} returns, "
-                f"{self._described(returned)}, got {list(names)}"
+                f"{described(self._engine, returned)}, got {list(names)}"
             )
         return found  # type: ignore[return-value]
 
@@ -166,7 +166,7 @@ class ResultRule:
             cure = f": name each element, outputs={line}"  # a new object in place of a changed one
         raise ValueError(
             f"outputs must name what {self.step!r} returns beside its states, "
-            f"{self._described(tuple(rest))}, got {list(names)}{cure}"
+            f"{described(self._engine, tuple(rest))}, got {list(names)}{cure}"
         )
 
     def _refusal(
@@ -178,11 +178,13 @@ class ResultRule:
         """
         names = [self._states[i] for i in which]
         why = why or f"{self.step!r} must return the new {' and '.join(map(repr, names))}"
-        got = f"{why}. It returned {self._described(returned)}"
+        got = f"{why}. It returned {described(self._engine, returned)}"
         if (line := self._line(returned, old)) is not None:
             return ValueError(f"{got}: name each element, outputs={line}")
         order = ", ".join(self._states[i] for i in self._returned or ())
-        was = [f"{self._states[i]!r} was {self._described(old[i], inside=True)}" for i in which]
+        was = [
+            f"{self._states[i]!r} was {described(self._engine, old[i], inside=True)}" for i in which
+        ]
         keys = [it for it in names if it.endswith(("rng", "key"))]
         key = f"; a random key is given as {keys[0]}=rh.random_key" if keys else ""
         return ValueError(
@@ -227,25 +229,30 @@ class ResultRule:
             return False
         return True
 
-    def _described(self, value: Any, *, inside: bool = False) -> str:
-        if value is None:
-            return "None"
-        leaves = self._engine.leaves(value)
-        if inside and len(leaves) > _MANY:
-            return f"{with_article(type(value).__name__)} of {len(leaves)} arrays"
-        part = partial(self._described, inside=True)
-        if isinstance(value, tuple | list):
-            inner = ", ".join(map(part, value))
-            return f"({inner})" if isinstance(value, tuple) else f"[{inner}]"
-        if isinstance(value, Mapping):
-            return "{" + ", ".join(f"{k!r}: {part(it)}" for k, it in value.items()) + "}"
-        if list(leaves) != [""]:
-            return f"{with_article(type(value).__name__)} with {list(leaves)}"
-        try:
-            shape, dtype = self._engine.host_form(leaves[""])
-        except (AttributeError, TypeError):
-            return with_article(type(value).__name__)
-        return f"{dtype}{list(shape)}"
+
+def described(engine: Engine, value: Any, *, inside: bool = False) -> str:
+    """Return the dtypes and shapes in ``value``, for messages; ``inside``: it is a part of another.
+
+    ``float32[32, 8]``, ``(float32[32, 8], a dict of 9 arrays)``.
+    """
+    if value is None:
+        return "None"
+    leaves = engine.leaves(value)
+    if inside and len(leaves) > _MANY:
+        return f"{with_article(type(value).__name__)} of {len(leaves)} arrays"
+    part = partial(described, engine, inside=True)
+    if isinstance(value, tuple | list):
+        inner = ", ".join(map(part, value))
+        return f"({inner})" if isinstance(value, tuple) else f"[{inner}]"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{k!r}: {part(it)}" for k, it in value.items()) + "}"
+    if list(leaves) != [""]:
+        return f"{with_article(type(value).__name__)} with {list(leaves)}"
+    try:
+        shape, dtype = engine.host_form(leaves[""])
+    except (AttributeError, TypeError):
+        return with_article(type(value).__name__)
+    return f"{dtype}{list(shape)}"
 
 
 def _is_plain(value: Any) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -21,6 +22,7 @@ from runhooks.graph.nest import reader
 from runhooks.graph.nodes import Operation, Tensor, Variable
 from runhooks.graph.plan import Plan, make_plan
 from runhooks.graph.source import Source
+from runhooks.graph.step_result import described
 from runhooks.session.feeds import Converter, converter
 from runhooks.session.inputs import SessionInputs
 from runhooks.session.states import VariableValues
@@ -151,6 +153,8 @@ class BoundRun(PreparedRun):
         """Note what is known about an error out of the body's step, or raise a clearer one."""
         if not isinstance(error, AssignedError):
             self._body.explain(error, args)
+            with suppress(Exception):  # the error matters more than the note
+                self._note_given(error, args)
             return
         held = self._held
         held.update_parts(error.new)
@@ -158,6 +162,21 @@ class BoundRun(PreparedRun):
         held.counters.update((it, int(value)) for it, value in counted.items())
         _note_landed(error.error, "by what else was asked for")
         raise error.error from None
+
+    def _note_given(self, error: Exception, args: Sequence[Any]) -> None:
+        """Note on ``error`` the forms of what the run was fed and has drawn."""
+        given = self._plan.body.given
+        forms = {
+            tensor: described(self._engine, value)
+            for tensor, value in zip(reversed(given), reversed(args), strict=False)
+        }
+        fed = [f"{it.op.name!r}: {forms[it]}" for it in self._plan.feeds if it in forms]
+        if fed:
+            add_note(error, f"the run was fed {', '.join(fed)}")
+        for op in self._inputs:
+            drawn = [forms[it] for it in op.outputs if it in forms and it not in self._plan.feeds]
+            if drawn and op.type == "Inputs":
+                add_note(error, f"the run has drawn {', '.join(drawn)} from {op.name!r}")
 
     def _note_unusual(self, args: Sequence[Any], changes: int) -> None:
         if self._body.compilation.since is not None:
