@@ -61,3 +61,35 @@ def test_run_that_waits_for_others_is_not_made_after_a_stop(model):
         with pytest.raises(rh.errors.OutOfRangeError, match="ended at 0: enough"):
             sess.run(model.train_op)
         assert sess.global_step == 0
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_a_loop_that_does_not_ask_makes_no_run_after_a_stop_before_the_first(own):
+    class StopsFirst(rh.SessionRunHook):
+        def after_create_session(self, session, coord):
+            coord.request_stop(reason="trained already")
+
+    graph = rh.graph(lambda w: (w + 1, {"loss": w}), w=0.0)
+    hooks = [StopsFirst() if own else rh.StopAtStepHook(last_step=0)]
+    who = r"StopsFirst \(trained already\)" if own else "StopAtStepHook"
+    with graph.as_default():
+        with pytest.raises(RuntimeError, match=f"run was called after {who} asked to stop"):
+            with rh.MonitoredSession(hooks=hooks) as session:
+                assert session.should_stop()
+                assert session.run("loss", hooks=False) == 0.0
+                session.run("train_op")
+        assert session.global_step == 0
+
+
+def test_a_thread_that_asks_to_stop_before_the_first_run_lets_it_be_made():
+    class Starts(rh.SessionRunHook):
+        def after_create_session(self, session, coord):
+            thread = threading.Thread(target=coord.request_stop)
+            thread.start()
+            thread.join()
+
+    graph = rh.graph(lambda w: (w + 1, {"loss": w}), w=0.0)
+    with graph.as_default(), rh.MonitoredSession(hooks=[Starts()]) as session:
+        assert session.should_stop()
+        session.run("train_op")
+        assert session.global_step == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -115,6 +116,8 @@ class HookList:
             if not was_asked and session.stopped_by is None and session.coord.should_stop():
                 why = session.coord.given_reason
                 session.stopped_by = f"{name} ({why})" if why else name
+                if session.coord.stopped_in is threading.current_thread():  # by the hook itself
+                    session.hooked.stop_reason = session.stopped_by
         session.hooked.schedule()
 
     def join(self, hooks: Iterable[SessionRunHook], session: LiveSession) -> list[SessionRunHook]:

@@ -32,6 +32,7 @@ class Coordinator:
         stop_requested: Whether a stop was requested, as ``should_stop()`` says.
         given_reason: The ``reason`` that was given to ``request_stop``, or None.
         stop_reason: The thread that has asked to stop, and why; None if none has.
+        stopped_in: The thread that has asked first, or None.
         joined: Whether ``join`` has returned or raised.
     """
 
@@ -44,6 +45,7 @@ class Coordinator:
         self._lock = threading.Condition()  # notified of a stop, and of the end of all threads
         self.stop_requested = False
         self.given_reason: str | None = None
+        self.stopped_in: threading.Thread | None = None
         self.joined = False
         self._error: BaseException | None = None
         self.stop_reason: str | None = None
@@ -79,6 +81,7 @@ class Coordinator:
                 _log.info("%s; all threads are asked to stop", self.stop_reason)
             self._error = error
             self.given_reason = reason
+            self.stopped_in = threading.current_thread()
             self.stop_requested = True
             self._lock.notify_all()
 
@@ -86,7 +89,7 @@ class Coordinator:
         """Forget the request to stop, and its reason."""
         with self._lock:
             self.stop_requested = self.joined = False
-            self._error = self.stop_reason = self.given_reason = None
+            self._error = self.stop_reason = self.given_reason = self.stopped_in = None
 
     @contextmanager
     def stop_on_exception(self) -> Iterator[None]:
