@@ -35,6 +35,7 @@ from runhooks.graph import group as group
 from runhooks.graph import inputs as inputs
 from runhooks.graph import name_scope as name_scope
 from runhooks.graph import placeholder as placeholder
+from runhooks.graph import placeholder_with_default as placeholder_with_default
 from runhooks.graph import random_key as random_key
 from runhooks.graph import reset_each_epoch as reset_each_epoch
 from runhooks.hooks import CallHook as CallHook

@@ -12,7 +12,7 @@ runhooks.graph as g``. ``from runhooks.graph import Graph`` imports from this pa
 """
 
 from runhooks.graph.base import GraphKeys, get_default_graph
-from runhooks.graph.build import call, group, inputs, placeholder
+from runhooks.graph.build import call, group, inputs, placeholder, placeholder_with_default
 from runhooks.graph.epoch_means import epoch_mean, epoch_metrics, reset_each_epoch
 from runhooks.graph.graph import Graph, name_scope, random_key
 from runhooks.graph.nodes import Operation, Placement, Tensor, Variable
@@ -32,6 +32,7 @@ __all__ = [
     "inputs",
     "name_scope",
     "placeholder",
+    "placeholder_with_default",
     "random_key",
     "reset_each_epoch",
 ]

@@ -424,6 +424,10 @@ class BaseGraph:
     def forget(self, names: Iterable[str]) -> None:
         """Forget those of ``names`` that may mean nothing; a run that asked for them has failed."""
 
+    def is_defaulted(self, name: str) -> bool:
+        """Return whether a step has a parameter of that name, and it has its default."""
+        return False
+
     def effects_of(self, fetches: Any, feed_keys: Iterable[Any] = ()) -> RunEffects:
         """Return the effects of a run of ``fetches``; empty where the framework tells none.
 

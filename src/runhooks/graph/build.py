@@ -91,6 +91,30 @@ def placeholder(
     return output
 
 
+def placeholder_with_default(
+    default: Any, shape: Sequence[int | None] | None = None, name: str | None = None
+) -> Tensor:
+    """Return a tensor that a run may feed, and that is ``default`` in the others.
+
+    On JAX, the step is compiled for each of the two when it is first asked for.
+
+    Args:
+        default: An array, a number or a pytree of these. Do not change it afterwards.
+        shape: The shape of values that are fed, with None for any size. None: any.
+        name: The name of its operation; the tensor has ``":0"`` added.
+    """
+    if name is not None:
+        names.check(name)
+    arguments.instance(Sequence, shape=shape)
+    graph = get_default_graph()
+    value = _with_constants(graph, default)
+    expected = (None, None if shape is None else tuple(shape))
+    name = name or "PlaceholderWithDefault"
+    op = graph.add("PlaceholderWithDefault", lambda dtype, shape: value, expected, name=name)
+    output: Tensor = op.outputs[0]
+    return output
+
+
 def call(
     fn: Callable[..., Any],
     *args: Any,

@@ -16,10 +16,12 @@ from runhooks.graph.nodes import LATEST, Below, Operation, Placement, Tensor, pa
 from runhooks.near_names import suggestion
 
 #: Types of operations whose name means their value, where others mean the operation.
-_FETCHED_AS_VALUES = ("StepOutput", "Placeholder", "Variable", "Call", "GetItem", LATEST)
+_FETCHED_AS_VALUES = (
+    *("StepOutput", "Placeholder", "PlaceholderWithDefault", "Variable", "Call", "GetItem", LATEST),
+)
 
 #: Types of operations that have values of the step, and compute nothing of their own.
-_VALUES = ("StepOutput", "Placeholder", "Variable", "Part")
+_VALUES = ("StepOutput", "Placeholder", "PlaceholderWithDefault", "Variable", "Part")
 
 
 class NamedValues(ABC):
@@ -33,6 +35,8 @@ class NamedValues(ABC):
         self._graph = graph
         self._given: dict[str, Tensor] = {}
         self._made: dict[str, Operation] = {}
+        #: Parameters of steps that have their default, which is no tensor.
+        self.defaulted: set[str] = set()
 
     @property
     def operations(self) -> list[Operation]:
@@ -138,6 +142,9 @@ class ValueGraph(Graph):
                 # Hooks that are gone have asked for them, and no run has told what there is.
                 self.forget({op.name for op in self.values.operations} - before)
 
+    def is_defaulted(self, name: str) -> bool:
+        return name.removesuffix(":0") in self.values.defaulted
+
     def is_value(self, element: Any) -> bool:
         found = self.as_graph_element(element)
         op = found.op if isinstance(found, Tensor) else found
@@ -159,6 +166,14 @@ class ValueGraph(Graph):
 
     def get_operations(self) -> list[Operation]:
         return [*self.values.operations, *super().get_operations()]
+
+
+def to_feed(parameter: str) -> str:
+    """Return how a parameter that has a default can be fed, as the end of a message."""
+    return (
+        f": a parameter with a default is no tensor. To feed it, give the graph {parameter}="
+        "lambda: rh.placeholder_with_default(...), with the value of the runs that do not"
+    )
 
 
 #: Stands for the outputs of the step, whose names have nothing in front.
@@ -278,7 +293,9 @@ class StepValues(NamedValues):
         if OUTPUTS not in self._paths:
             gives = ""
         near = suggestion(name.removesuffix(":0"), known)
-        if any(output.partition("/")[0] == "output" for output in outputs):
+        if name.removesuffix(":0") in self.defaulted:
+            near = to_feed(name.removesuffix(":0"))
+        elif any(output.partition("/")[0] == "output" for output in outputs):
             near += "; give outputs=[...], names for what the step returns without any"
         return ValueError(f"nothing is named {name!r} in the graph{gives}{near}")
 

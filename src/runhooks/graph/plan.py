@@ -282,8 +282,9 @@ def _fed_tensors(graph: BaseGraph, keys: Iterable[Any]) -> tuple[Tensor, ...]:
         try:
             tensor = _element(graph, "feed_dict", key)
         except ValueError:
-            names = [op.name for op in graph.get_operations() if op.type == "Placeholder"]
-            if not isinstance(key, str) or not names:
+            kinds = ("Placeholder", "PlaceholderWithDefault")
+            names = [op.name for op in graph.get_operations() if op.type in kinds]
+            if not isinstance(key, str) or not names or graph.is_defaulted(key):
                 raise
             names = [f"{it}:0" for it in names] if key.endswith(":0") else names
             near = suggestion(key, names) or f"; its placeholders are {names}"

@@ -382,6 +382,7 @@ def step_graph(
         tensors |= placeholders(wanted) if data is None else drawn(made, wanted, data, epochs)
         for parameter, tensor in tensors.items():
             made.values.add(parameter, tensor)
+        made.values.defaulted |= inspect.signature(fn).parameters.keys() - tensors.keys()
         in_order = [it.name for it in given if it.name in states and is_state(tensors[it.name])]
         if not in_order:
             raise no_states(fn)

@@ -48,7 +48,8 @@ def converter(tensor: Tensor, put: Converter | None = None) -> Converter:
     """
     if isinstance(tensor, Variable) and tensor.on_host:
         return lambda value: _array(tensor, value, np.dtype(np.int64), ())[()]
-    dtype, shape = tensor.op.args if tensor.op.type == "Placeholder" else (None, None)
+    is_placeholder = tensor.op.type in ("Placeholder", "PlaceholderWithDefault")
+    dtype, shape = tensor.op.args if is_placeholder else (None, None)
     is_any = dtype is None and shape is None
     convert = _alike(tensor) if is_any else _formed(tensor, dtype, shape)
     if put is None or isinstance(tensor, Variable):

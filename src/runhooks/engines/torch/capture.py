@@ -29,7 +29,7 @@ from runhooks.engines.torch.objects import (
 )
 from runhooks.graph import nest
 from runhooks.graph.graph import Graph
-from runhooks.graph.named_values import NamedValues
+from runhooks.graph.named_values import NamedValues, to_feed
 from runhooks.graph.nodes import CAPTURES, Below, Effect, Operation, Placement, Tensor
 from runhooks.near_names import did_you_mean, nearest
 
@@ -244,8 +244,6 @@ class ObjectTensors(NamedValues):
     def __init__(self, graph: Graph, objects: TorchObjects) -> None:
         super().__init__(graph)
         self._objects = objects
-        #: Parameters of steps that are not placeholders because they have a default.
-        self.defaulted: set[str] = set()
         self._carried: dict[str, frozenset[str]] = {}  # the paths in each
 
     def carry(self, name: str, tensor: Tensor, paths: frozenset[str]) -> None:
@@ -340,10 +338,7 @@ class ObjectTensors(NamedValues):
             near = f"; there is {there_is[0]!r}" if there_is else ""
             raise ValueError(f"{name!r} is {kind} and has no value to fetch{near}")
         if name in self.defaulted:
-            near = (
-                ": a parameter of a step that has a default is not a placeholder; give the step "
-                "args, the tensors to call it with"
-            )
+            near = to_feed(name)
         elif name == RATE and len(optimizers) > 1:
             near = f": there are several, {[f'{it}/{RATE}' for it in optimizers]}"
         else:

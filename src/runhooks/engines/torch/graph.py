@@ -6,6 +6,7 @@ import inspect
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,6 +20,8 @@ from runhooks.engines.torch.step import StepEngine, output_of, step_function
 from runhooks.graph import names, nest
 from runhooks.graph.base import get_default_graph
 from runhooks.graph.build import get_or_create_global_step, group, placeholder
+from runhooks.graph.engine import Engine
+from runhooks.graph.generators import called_ahead
 from runhooks.graph.named_values import ValueGraph
 from runhooks.graph.nodes import Effect, Operation, Tensor, Variable
 from runhooks.graph.step import (
@@ -31,6 +34,7 @@ from runhooks.graph.step import (
     with_objects,
 )
 from runhooks.graph.step_result import Names, ResultRule
+from runhooks.near_names import with_article
 
 _log = logging.getLogger("runhooks")
 
@@ -200,15 +204,45 @@ def graph(
         TypeError, ValueError: As ``Graph`` and ``step``; for a value that is no parameter of
             ``fn``; in the first run, if ``fn`` does not return the values where they belong.
     """
-    values = {key: it for key, it in objects.items() if is_carried(it)}
+    makers = {key: it for key, it in objects.items() if _is_maker(it)}
+    values = {key: it for key, it in objects.items() if is_carried(it) or key in makers}
     rest = {key: it for key, it in objects.items() if key not in values}
     made = Graph(device=device, steps_per_epoch=steps_per_epoch, **rest)
     with made.as_default():
+        given_parameters(fn, values)  # a wrong name is told before a function is called
+        for key, make in makers.items():
+            found = _looked_at(key, make)
+            if isinstance(found, Tensor):
+                made.values.add(key, found)
+                del values[key]
+        tensors = makers.keys() - values.keys()
         if values:
-            _add_carrying_step(made, fn, outputs, name, values, data=data, epochs=epochs)
+            _add_carrying_step(made, fn, outputs, name, values, tensors, data=data, epochs=epochs)
         else:
-            _add_step(made, fn, outputs, name, data=data, epochs=epochs)
+            _add_step(made, fn, outputs, name, tensors, data=data, epochs=epochs)
     return made
+
+
+def _is_maker(it: Any) -> bool:
+    """Return whether ``it`` is a function that makes a value, and no object of its own."""
+    return callable(it) and not hasattr(it, "state_dict") and not hasattr(it, "get_state")
+
+
+def _looked_at(key: str, make: Callable[[], Any]) -> Any:
+    try:
+        inspect.signature(make).bind()
+    except TypeError:
+        raise TypeError(
+            f"{key} must be an object with state_dict, a value, or a function without arguments "
+            f"that returns a value or a tensor, got {make!r}"
+        ) from None
+    found = called_ahead(make)
+    if not isinstance(found, Tensor) and not is_carried(found):
+        raise TypeError(
+            f"{key} is a function that returns {with_article(type(found).__name__)}: it may return "
+            "values or a tensor of the graph; all sessions share a module, so give that itself"
+        )
+    return found
 
 
 def step(
@@ -261,6 +295,7 @@ def _add_step(
     fn: Callable[..., Any],
     outputs: Iterable[Any],
     name: str,
+    tensors: Collection[str] = (),
     *,
     args: Iterable[Any] | None = None,
     data: Any = None,
@@ -270,7 +305,7 @@ def _add_step(
     wanted = _checked_names(within, name, outputs)
     called, given = fn, () if args is None else _listed(args)
     if args is None:
-        called, parameters = _without_objects(within, fn, _parameters(within, fn))
+        called, parameters = _without_objects(within, fn, _parameters(within, fn, tensors))
         given = _tensors(within, parameters, name, data, epochs)
     controls = (
         [get_or_create_global_step().assign_add(1, name=f"{name}/count").op] if counts else []
@@ -317,19 +352,29 @@ def _add_carrying_step(
     outputs: Iterable[Any],
     name: str,
     values: Mapping[str, Any],
+    tensors: Collection[str],
     *,
     data: Any,
     epochs: int | None,
 ) -> None:
-    """Add a step that takes ``values`` and returns them anew, and what stores these."""
+    """Add a step that takes ``values`` and returns them anew, and what stores these.
+
+    ``tensors``: the names of parameters that are given as tensors, whatever their defaults.
+    """
     named = checked_outputs(outputs)
     wanted = _checked_names(within, name, [it for it in nest.leaves(named) if it not in values])
-    called, parameters = _without_objects(within, fn, _parameters(within, fn, values))
+    called, parameters = _without_objects(within, fn, _parameters(within, fn, {*values, *tensors}))
     put = within.engine.put
-    states = {key: CarriedState(it, put, within.engine) for key, it in values.items()}
+    states = {
+        key: CarriedState(called_ahead(it) if _is_maker(it) else it, put, within.engine)
+        for key, it in values.items()
+    }
     variables: dict[str, Variable] = {}
     for key, state in states.items():
-        variables[key] = Variable(state.initial, name=key, trainable=False)
+        begin = state.initial
+        if _is_maker(values[key]):
+            begin = partial(_begun_with, values[key], put, within.engine)
+        variables[key] = Variable(begin, name=key, trainable=False)
         within.values.carry(within.scope + key, variables[key], state.paths)
     in_order = [it.name for it in parameters if it.name in states]
     places = {i: states[it.name] for i, it in enumerate(parameters) if it.name in states}
@@ -358,6 +403,11 @@ def _add_carrying_step(
     ]
     group(op, *stored, name=name)
     _add_outputs(within, op, wanted, name, stored)
+
+
+def _begun_with(make: Callable[[], Any], put: Callable[[Any], Any] | None, engine: Engine) -> Any:
+    """Return what a session begins with, made anew, as a variable keeps it."""
+    return CarriedState(make(), put, engine).initial
 
 
 def _checked_names(within: Graph, name: str, outputs: Iterable[str]) -> list[str]:
