@@ -203,3 +203,51 @@ def test_a_name_that_a_hook_got_wrong_does_not_stop_a_session_without_it(fails, 
         with rh.MonitoredSession() as session:
             session.run("train_op")
             assert session.global_step == 1
+
+
+class Shuffled:
+    """In another order in each epoch."""
+
+    def __init__(self):
+        self.random = np.random.default_rng(0)
+
+    def __len__(self):
+        return 6
+
+    def __iter__(self):
+        return iter(self.random.permutation(6).astype(np.float32))
+
+
+def shuffled_loader():
+    import torch
+
+    generator = torch.Generator().manual_seed(3)
+    data = np.arange(6, dtype=np.float32)
+    return torch.utils.data.DataLoader(data, batch_size=None, shuffle=True, generator=generator)
+
+
+def seen_in(graph, hooks=()):
+    seen = []
+    asked = rh.CallHook(lambda it: seen.append(float(it)), ["x"], every_n_steps=1)
+    with graph.as_default(), rh.MonitoredSession(hooks=[asked, *hooks]) as session:
+        while not session.should_stop():
+            session.run("train_op")
+    return seen
+
+
+@pytest.mark.parametrize("make", [Shuffled, shuffled_loader])
+def test_each_session_begins_the_data_anew(make):
+    graph = rh.graph(add, w=np.float32(0), data=make(), epochs=2)
+    first = seen_in(graph)
+    assert first[:6] != first[6:], "each epoch has an order of its own"
+    assert seen_in(graph) == first
+
+
+def test_an_evaluation_of_the_data_of_the_training_does_not_repeat_its_order():
+    data = Shuffled()
+    graph = rh.graph(add, w=np.float32(0), data=data, epochs=3)
+    with graph.as_default():
+        test = rh.EvaluationHook(lambda w, x: {"x": x}, data, every_n_steps=3)
+    seen = seen_in(graph, [test])
+    orders = {tuple(seen[at : at + 6]) for at in (0, 6, 12)}
+    assert len(orders) == 3

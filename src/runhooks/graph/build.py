@@ -190,8 +190,8 @@ def inputs(
     NumPy and PyTorch, and those that are attributes of the iterable, its samplers or its data set,
     are set back to their states at the start of the epoch, and afterwards to those of the
     checkpoint. An iterator without a state, such as a generator, cannot go back: it starts over in
-    a new process, with a warning. Without a checkpoint, a session sets a stateful iterable back to
-    where it was when it was first opened.
+    a new process, with a warning. Without a checkpoint, a session sets a stateful iterable, and
+    the random generators that are attributes, back to where they were when it was first opened.
 
     Args:
         source: An iterable, which each session iterates again; a function without arguments that

@@ -98,7 +98,7 @@ class InputGenerators:
     """
 
     def __init__(self, elements: Any) -> None:
-        own = dict(_own(elements))
+        own = own_generators(elements)
         self._access = {**_shared(), **own}
         self._opened = self.read()
         self._moments = {"epoch": self._opened}
@@ -136,6 +136,11 @@ class InputGenerators:
     def read(self) -> States:
         """Return the states by the names of the generators."""
         return {name: access.get() for name, access in self._access.items()}
+
+
+def own_generators(elements: Any) -> dict[str, GeneratorAccess]:
+    """Return the generators that are attributes of ``elements``, or of parts of a loader."""
+    return dict(_own(elements))
 
 
 def is_container(elements: object) -> TypeGuard[Iterable[Any]]:

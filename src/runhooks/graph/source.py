@@ -10,7 +10,13 @@ from typing import Any
 
 from runhooks import clock
 from runhooks.errors import add_note
-from runhooks.graph.generators import GeneratorState, generators_of, generators_used, is_container
+from runhooks.graph.generators import (
+    GeneratorState,
+    generators_of,
+    generators_used,
+    is_container,
+    own_generators,
+)
 from runhooks.graph.passes import Count, Keeper, Passes, keeper_of, length_of
 
 _log = logging.getLogger("runhooks")
@@ -54,6 +60,7 @@ class Source:
         self._epochs = epochs
         self._arrange = arrange
         self._first: tuple[Any, Any] | None = None  # what was stateful, and where it then was
+        self._own: dict[str, Any] | None = None  # the states of its generators in the first session
         # What an iterator has given cannot be had again, so it is counted across sessions.
         self._given = Count() if isinstance(source, Iterator) else None
 
@@ -62,6 +69,17 @@ class Source:
         """How often to go through it; None: without end, or it is no iterable to repeat."""
         is_iterated_anew = self._given is None and not callable(self._source)
         return self._epochs if is_iterated_anew else None
+
+    def begin(self) -> None:
+        """Begin anew for another session: put the generators that belong to it back.
+
+        Those that programs share, such as ``np.random``, are the program's own to seed.
+        """
+        own = own_generators(self._source)
+        if self._own is None:
+            self._own = {name: it.get() for name, it in own.items()}
+        for name in own.keys() & self._own.keys():
+            own[name].set(self._own[name])
 
     def open(self, name: str, step: int, position: Mapping[str, Any] | None = None) -> OpenInput:
         """Return the input, open at ``position``.

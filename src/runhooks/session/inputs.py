@@ -45,6 +45,8 @@ class SessionInputs:
         self.opened: dict[Operation, OpenInput] = {}
         # Where inputs that are still to be opened were left, by the name of their operation.
         self._positions: dict[str, Any] = {}
+        # Those that this session has opened: rewound, they go on drawing from their generators.
+        self._begun: set[Operation] = set()
         # Inputs that the loaded snapshot has no position of, until they are opened.
         self._unplaced: set[Operation] = set()
         # Whether the runs that draw from an input make a step, as the first such run did.
@@ -221,6 +223,10 @@ class SessionInputs:
             return
         source: Source = op.args[0]
         step = self._values.global_step or 0
+        if op not in self._begun:
+            self._begun.add(op)
+            if op not in self._graph.get_collection(GraphKeys.EVALUATION_INPUTS):
+                source.begin()
         opened = source.open(op.name, step, self._positions.get(op.name))
         self._positions.pop(op.name, None)
         if (put := self._graph.engine.put) is not None:
