@@ -50,8 +50,9 @@ def graph(
         engine: The engine of the graph, as for ``rh.Graph``.
         **state: The states, which the step receives and returns updated, by parameter: a pytree of
             arrays, or a function without arguments that returns one, which is called at each start,
-            also if a checkpoint is then restored, and for the form alone when the graph is made. If the function returns a tensor, as in
-            ``rng=lambda: rh.random_key(seed=1)``, the parameter receives its value. A
+            also if a checkpoint is then restored, and for the form alone when the graph is made. If
+            the function returns a tensor, as in ``rng=lambda: rh.random_key(seed=1)`` or
+            ``noise=lambda: rh.placeholder_with_default(0.0)``, the parameter receives its value. A
             random generator, such as ``rng=np.random.default_rng(0)``, is not returned: it keeps
             its own state, which checkpoints hold.
 

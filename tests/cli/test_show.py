@@ -81,6 +81,14 @@ def test_each_of_a_few_runs_is_shown_and_each_of_many_is_a_row(run_file, run, tm
     ]
 
 
+def test_a_run_with_others_below_it_is_headed_by_its_path(run_file, run, tmp_path) -> None:
+    run_file("a").add(1, loss=1.0)
+    run_file("a/eval").add(1, loss=2.0)
+    headings = [line for line in run("show", tmp_path / "a").out.splitlines() if "file" in line]
+    assert headings[0].startswith(f"{tmp_path / 'a'}: 1 file")
+    assert headings[1].startswith("eval: 1 file")
+
+
 def test_tags_are_chosen_by_patterns(run_file, run) -> None:
     file = run_file("a").add(1, loss=1.0, eval__loss=2.0, rate=3.0)
     shown = json.loads(run("show", file.path, "--json", "--tag", "*loss", "--tag", "ra*").out)

@@ -192,6 +192,20 @@ def test_compilations_are_logged_with_those_they_are_for(model, tmp_path, caplog
     ]
 
 
+def test_the_log_says_for_what_the_step_is_compiled_again(caplog):
+    caplog.set_level("INFO", "runhooks")
+    data = [np.ones(4, np.float32), np.ones(3, np.float32)]
+    with rh.jax.graph(lambda w, x: (w + x.sum(), {"loss": w}), w=0.0, data=data).as_default():
+        hooks = [rh.CallHook(lambda it: None, [rh.epoch_mean("loss")], every_n_epochs=1)]
+        rh.train.train("train_op", None, hooks)
+    lines = [line.partition(" in ")[0] for line in caplog.messages if "compiled" in line]
+    assert "compiled 'epoch_mean/loss/reset'" in lines
+    assert [line.partition(") ")[2] for line in lines if "the step" in line] == [
+        "",
+        "again, with 'data': float32[3]",
+    ]
+
+
 class LostError(Exception):
     """The process is gone."""
 

@@ -77,7 +77,8 @@ def _heading(named: NamedRun) -> str:
             f"spans {formats.duration(last - first)}",
             f"last point {output.unbroken(_ago(last))}",
         ]
-    return f"{formats.printable(named.name)}: {', '.join(parts)}"
+    name = str(named.run.path) if named.name == "." else named.name
+    return f"{formats.printable(name)}: {', '.join(parts)}"
 
 
 def _size(file: AnyPath) -> int:

@@ -338,6 +338,7 @@ class CoreExecutable:
         self.traces = _Traces()
         self.layouts: list[Layout] = []
         self.forms: list[str] = []
+        self._logged: list[str] = []  # those of which the last line of the log tells
         self._operations = jax.jit(self._trace)
         self._donated = tuple(range(traced.new_leaves)) if traced.body.donate else ()
         self._steps: BoundedCache[Any, Any] = BoundedCache()
@@ -371,7 +372,18 @@ class CoreExecutable:
 
         ``wide_for``: the party for which it returns large arrays too; None: it does not.
         """
-        what = f"the step ({_described(self.traced.body)})"
+        body = self.traced.body
+        what = f"the step ({_described(body)})"
+        if len(body.operations) == 1:  # no step of a training, such as what begins an epoch
+            what = repr(body.operations[0].name)
+        before, self._logged = self._logged, self.forms
+        others = [
+            f"{tensor.op.name!r}: {now}"
+            for tensor, then, now in zip(body.given, before, self.forms, strict=False)
+            if then != now
+        ]
+        if others:
+            what += f" again, with {', '.join(others)}"
         if wide_for is not None:
             what += " with the large values of its calls"
         self.traces.log(what, wide_for or self.party)

@@ -199,6 +199,9 @@ def graph(
             these. The step receives them by its parameters of these names, in the kinds given
             here, and returns them anew: first, in the order of the parameters, or by name in a
             dict. They are stored detached, saved, and fetched by name as they were before the run.
+            Or functions without arguments: one that returns such values is called at each start,
+            and when the graph is made; one that returns a tensor of the graph gives the parameter
+            that, as ``noise=lambda: rh.placeholder_with_default(0.0)``.
 
     Raises:
         TypeError, ValueError: As ``Graph`` and ``step``; for a value that is no parameter of
