@@ -69,9 +69,10 @@ def epoch_mean(
     value = _tensor(graph, tensor)
     counted = _tensor(graph, weight) if isinstance(weight, str) else weight
     full = name and graph.scope + name
-    return graph.added.get_or_make(
+    mean: Tensor = graph.added.get_or_make(
         ("epoch_mean", value, counted, full), lambda: _mean(graph, epoch, value, counted, name)
     )
+    return mean
 
 
 def _mean(
@@ -132,9 +133,10 @@ def epoch_metrics(state: str, name: str | None = None) -> Tensor:
     graph = own_graph()
     epoch = _epoch_of(graph, "epoch_metrics")
     name = name or f"epoch_metrics/{names.cleaned(state, 'metrics')}"
-    return graph.added.get_or_make(
+    metrics: Tensor = graph.added.get_or_make(
         ("epoch_metrics", state, graph.scope + name), lambda: _metrics(graph, epoch, state, name)
     )
+    return metrics
 
 
 def _metrics(graph: Graph, epoch: Tensor, state: str, name: str) -> Tensor:

@@ -199,27 +199,19 @@ def graph(
             these. The step receives them by its parameters of these names, in the kinds given
             here, and returns them anew: first, in the order of the parameters, or by name in a
             dict. They are stored detached, saved, and fetched by name as they were before the run.
-            Or functions without arguments: one that returns such values is called at each start,
-            and when the graph is made; one that returns a tensor of the graph gives the parameter
-            that, as ``noise=lambda: rh.placeholder_with_default(0.0)``.
+            Or functions that return such values, called at each start and when the graph is made;
+            or a tensor, as ``noise=lambda: rh.placeholder_with_default(0.0)``.
 
     Raises:
         TypeError, ValueError: As ``Graph`` and ``step``; for a value that is no parameter of
             ``fn``; in the first run, if ``fn`` does not return the values where they belong.
     """
-    makers = {key: it for key, it in objects.items() if _is_maker(it)}
-    values = {key: it for key, it in objects.items() if is_carried(it) or key in makers}
+    values = {key: it for key, it in objects.items() if is_carried(it) or _is_maker(it)}
     rest = {key: it for key, it in objects.items() if key not in values}
     made = Graph(device=device, steps_per_epoch=steps_per_epoch, **rest)
     with made.as_default():
-        given_parameters(fn, values)  # a wrong name is told before a function is called
-        for key, make in makers.items():
-            found = _looked_at(key, make)
-            if isinstance(found, Tensor):
-                made.values.add(key, found)
-                del values[key]
-        tensors = makers.keys() - values.keys()
-        if values:
+        tensors = _tensors_made(made, values)
+        if values := {key: it for key, it in values.items() if key not in tensors}:
             _add_carrying_step(made, fn, outputs, name, values, tensors, data=data, epochs=epochs)
         else:
             _add_step(made, fn, outputs, name, tensors, data=data, epochs=epochs)
@@ -229,6 +221,15 @@ def graph(
 def _is_maker(it: Any) -> bool:
     """Return whether ``it`` is a function that makes a value, and no object of its own."""
     return callable(it) and not hasattr(it, "state_dict") and not hasattr(it, "get_state")
+
+
+def _tensors_made(made: Graph, values: Mapping[str, Any]) -> set[str]:
+    """Let the parameters whose functions return tensors mean these; return their names."""
+    found = {key: _looked_at(key, it) for key, it in values.items() if _is_maker(it)}
+    tensors = {key: it for key, it in found.items() if isinstance(it, Tensor)}
+    for key, tensor in tensors.items():
+        made.values.add(key, tensor)
+    return set(tensors)
 
 
 def _looked_at(key: str, make: Callable[[], Any]) -> Any:
