@@ -304,6 +304,52 @@ def test_unknown_metric_to_rank_by_is_told_before_the_first_step(model):
         rh.KeepBest(evaluation.metric("acuracy"))
 
 
+def ways_to_act_on(evaluation, name, folder):
+    """Hooks that act on a metric, by how they get it."""
+    saver = rh.Saver(keep=[rh.KeepBest(evaluation.metric(name))])
+    return {
+        "metric": [rh.stop_if_no_decrease_hook(evaluation.metric(name), patience=1)],
+        "hook": [rh.stop_if_higher_hook(evaluation, name, 5.0)],
+        "plateau": [rh.ReduceOnPlateauHook(evaluation.metric(name), "w")],
+        "best": [rh.CheckpointSaverHook(folder, save_steps=100, saver=saver)],
+    }
+
+
+WAYS = ["metric", "hook", "plateau", "best"]
+
+
+@pytest.mark.every_engine
+@pytest.mark.parametrize("way", WAYS)
+def test_a_misspelt_metric_ends_the_training_at_once(way, trained, engine, tmp_path):
+    test = rh.EvaluationHook(
+        lambda w, x, y: {"error": (w * x).mean(), "each": x}, BATCHES, every_n_epochs=1
+    )
+    hooks = ways_to_act_on(test, "eror", tmp_path)[way]
+    names = r"which has \['error'\]; did you mean 'error'"
+    with pytest.raises(ValueError, match=f"no metric 'eror' in EvaluationHook, {names}") as error:
+        train(test, *hooks)
+    # JAX traces the test step before the first step; the others call it in the first evaluation.
+    place = "begin" if engine == "jax" else "after_run"
+    assert error.value.__notes__[-1] == f"in {place} of the hook EvaluationHook"
+
+
+def test_a_resumed_run_knows_a_misspelt_metric_too(trained, tmp_path):
+    def go_on(last, name):
+        test = rh.EvaluationHook(lambda w, x, y: {"error": w}, BATCHES, every_n_epochs=1)
+        stop = rh.stop_if_no_decrease_hook(test.metric(name), patience=5)
+        rh.train.train("train_op", tmp_path, [test, stop], max_steps=last)
+
+    go_on(4, "error")
+    with pytest.raises(ValueError, match="no metric 'eror'"):
+        go_on(8, "eror")
+
+
+def test_a_value_that_is_no_number_is_no_metric_to_act_on(trained):
+    test = rh.EvaluationHook(lambda w, x, y: {"error": w, "each": x}, BATCHES, every_n_epochs=1)
+    with pytest.raises(ValueError, match=r"no metric 'each' .* has \['error'\]"):
+        train(test, rh.stop_if_lower_hook(test.metric("each"), threshold=0.0))
+
+
 # --- A test step
 
 

@@ -13,7 +13,7 @@ from runhooks import arguments
 from runhooks.contract import RawSession, SessionRunArgs, SessionRunHook
 from runhooks.engines.foreign import graph_of, session_of
 from runhooks.graph import GraphKeys, Tensor, get_default_graph
-from runhooks.graph.base import BaseGraph
+from runhooks.graph.base import UNKNOWN, BaseGraph
 from runhooks.graph.build import checked_source
 from runhooks.graph.evaluation import EvaluatedStep
 from runhooks.graph.graph import own_graph
@@ -22,9 +22,7 @@ from runhooks.hooks.ema import EmaHook
 from runhooks.hooks.metrics import (
     EvaluatingHook,
     Evaluation,
-    EvaluationMetric,
     number,
-    unknown_metric,
 )
 from runhooks.hooks.named_tensors import NamedTensors
 from runhooks.hooks.summary_saver import summaries_of
@@ -153,10 +151,12 @@ class EvaluationHook(EvaluatingHook):
     Raises:
         ValueError: Unless exactly one of ``every_n_epochs``, ``every_n_steps`` and ``trigger`` is
             given. In ``begin``: if the test step has a parameter that nothing is left for, or
-            metrics need a training step of ``rh.torch``. In an evaluation: if it draws from an
-            input of the training or changes a saved variable, or if metrics of a dict are not
-            single numbers. Parameters and buffers of PyTorch that functions change in place stay
-            changed, without an error. In a step: if it is to fetch an output of the test step.
+            metrics need a training step of ``rh.torch``. In ``begin`` or, where only an evaluation
+            can tell, in the first one: if another hook acts on a metric that there is not. In an
+            evaluation: if it draws from an input of the training or changes a saved variable, or if
+            metrics of a dict are not single numbers. Parameters and buffers of PyTorch that
+            functions change in place stay changed, without an error. In a step: if it is to fetch
+            an output of the test step.
         TypeError: If ``test_step`` is neither a function nor a dict.
         RuntimeError: In an evaluation: if the data are empty.
     """
@@ -185,6 +185,8 @@ class EvaluationHook(EvaluatingHook):
         super().__init__(timer, output_dir, summary_writer, hook_name)
         self._test_step = None if isinstance(test_step, Mapping) else test_step
         self._metrics = NamedTensors(test_step if isinstance(test_step, Mapping) else ())
+        if self._test_step is None:
+            self._know(self._metrics.by_key)
         self._data = data
         self._outputs = outputs
         self._evaluated: EvaluatedStep | None = None
@@ -209,21 +211,18 @@ class EvaluationHook(EvaluatingHook):
             raise TypeError("only an EvaluationHook of a test step has outputs, not one of tensors")
         return self._added().result[output]
 
-    def metric(self, name: str) -> EvaluationMetric:
-        """As ``EvaluatingHook.metric``; raise ValueError if it has no metric of that name."""
-        found = super().metric(name)
-        if self._test_step is None and name not in self._metrics.by_key:
-            raise unknown_metric(name, self.title, list(self._metrics.by_key))
-        return found
-
     def begin(self) -> None:
         super().begin()
         graph = get_default_graph()
         self._enter(graph)
         if self._test_step is None:
+            self._know(self._metrics.by_key)
             self._fetches: list[Any] = [self._metrics.fetches()]
         else:
             added = self._added()
+            form = graph.form_of(added.result) if self._wanted else UNKNOWN
+            if form is not UNKNOWN:
+                self._know([name for name, it in form.items() if _is_number(it)])
             self._fetches = [added.result, added.examples]
         if self._weight is not None:
             self._fetches[1:] = [graph.as_graph_element(self._weight)]
