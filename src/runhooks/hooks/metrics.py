@@ -293,7 +293,7 @@ class EvaluatingHook(TimedHook):
         return True
 
     def _know(self, names: Collection[str]) -> None:
-        """Note the names of its metrics; raise ValueError if others act on one that is not there."""
+        """Note the names of its metrics; raise ValueError if others act on another."""
         self._known = list(names)
         self._check_names(sorted(self._wanted))
 
