@@ -126,6 +126,26 @@ def test_the_training_is_the_same_as_without(model, x, scaled):
     assert model.faults.drawn == 8  # an element a step
 
 
+@pytest.mark.parametrize("last", [2, 3, 4])
+def test_a_resumed_run_has_the_metrics_of_the_last_evaluation(model, tmp_path, last):
+    def resume(last_step):
+        hook = rh.EvaluationHook({"loss": model.loss}, every_n_steps=2)
+        seen = []
+
+        class Reader(rh.SessionRunHook):
+            def after_create_session(self, session, coord):
+                seen.append(dict(hook.last_metrics))
+
+        rh.train.train(model.train_op, tmp_path, [hook, Reader()], max_steps=last_step)
+        return [*seen, hook.last_metrics]
+
+    at = {2: {"loss": 4.0}, 4: {"loss": 8.0}}
+    before = at[last // 2 * 2]
+    assert resume(last) == [{}, before]
+    assert resume(last) == [before, before]  # it makes no step
+    assert resume(5) == [before, at[4]]
+
+
 def test_the_best_checkpoints_are_kept(model, x, tmp_path):
     values = iter([1.0, 3.0, 2.0])
     hook = rh.EvaluationHook({"x": x}, lambda step: [{x: next(values)}], every_n_steps=1)

@@ -70,7 +70,7 @@ class EvaluationMetric:
         """Return the value that the last evaluation has found.
 
         Raises:
-            ValueError: If it has found only other metrics.
+            ValueError: If there was none, or it has found only other metrics.
         """
         found = self.evaluation.last_metrics
         if self.name not in found:
@@ -184,9 +184,9 @@ class EvaluatingHook(TimedHook):
 
     @property
     def last_metrics(self) -> Mapping[str, float]:
-        """The metrics of the last evaluation in this session; empty if there was none."""
-        found, step = self.metrics_by_step(), self.evaluated_step
-        return {} if step is None else found[step]
+        """The metrics of the last evaluation, as a checkpoint has them; empty if there was none."""
+        found = self.metrics_by_step()
+        return found[max(found)] if found else {}
 
     def metric(self, name: str) -> EvaluationMetric:
         """Return one metric of it, for hooks that act on its values.
