@@ -76,8 +76,7 @@ def MonitoredTrainingSession(  # noqa: D417, N802 - TensorFlow's name and argume
 
     Raises:
         ValueError: For a wrong ``master`` or ``config``, a negative cadence, a cadence in both
-            steps and seconds, the directory "", a ``saver`` beside that of ``scaffold``, or a saver
-            with ``KeepBest`` where nothing saves.
+            steps and seconds, the directory "", two savers, or ``KeepBest`` where nothing saves.
     """
     arguments.directory(checkpoint_dir=checkpoint_dir, summary_dir=summary_dir)
     opener, scaffold = opener_of(get_default_graph()), _with_saver(scaffold, saver)
@@ -95,8 +94,7 @@ def MonitoredTrainingSession(  # noqa: D417, N802 - TensorFlow's name and argume
             *all_hooks,
         ]
         _check_best(scaffold.saver, checkpoint_dir, all_hooks)
-        if checkpoint_dir:  # before a file is written
-            all_hooks.insert(0, DirectoryLockHook(opener, checkpoint_dir, all_hooks))
+        all_hooks[:0] = _lock_hooks(opener, checkpoint_dir, all_hooks)
     return MonitoredSession(creator, all_hooks, stop_grace_period_secs, recovery=recovery)
 
 
@@ -223,6 +221,15 @@ class DirectoryLockHook(SessionRunHook):
 
     def on_exception(self, session: RawSession | None, exception: BaseException) -> None:
         self._lock.release()
+
+
+def _lock_hooks(
+    opener: SessionOpener,
+    folder: str | os.PathLike[str] | None,
+    others: Iterable[SessionRunHook],
+) -> list[SessionRunHook]:
+    # The first hook: before a file is written.
+    return [DirectoryLockHook(opener, folder, others)] if folder else []
 
 
 def _summary_hooks(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 from runhooks import arguments
 from runhooks.contract import (
@@ -19,7 +19,7 @@ from runhooks.engines.foreign import graph_of, session_of
 from runhooks.errors import OutOfRangeError, good_ends
 from runhooks.graph.base import get_default_graph
 from runhooks.graph.generators import GeneratorState, has_generator_state
-from runhooks.hooks.base import TensorFlowHook, log_of, step_of
+from runhooks.hooks.base import TensorFlowHook, acts_here, log_of, step_of
 from runhooks.hooks.named_tensors import FetchingHook, check_for_end
 from runhooks.trigger import Due, Trigger, timer_of
 
@@ -39,7 +39,8 @@ class CallHook(FetchingHook):
 
     What the function returns is ignored. To stop the loop, extend ``SessionRunHook`` and call
     ``run_context.request_stop()``. Of several ranks, each calls it; give the hook to
-    ``chief_only_hooks`` of a ``MonitoredTrainingSession`` to call it on the chief alone.
+    ``chief_only_hooks`` of a ``MonitoredTrainingSession``, on all ranks, to call it on the chief
+    alone. The others then ask for the tensors with it where that takes all of them.
 
     Args:
         fn: Called with the values of ``tensors``: ``fn(*values)`` for a list, ``fn(**values)`` for
@@ -56,6 +57,8 @@ class CallHook(FetchingHook):
             one ends, and tensors at the end that need feeds or inputs.
         TypeError: For an argument of the wrong type.
     """
+
+    asks_on_all: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -77,6 +80,7 @@ class CallHook(FetchingHook):
 
     def begin(self) -> None:
         super().begin()
+        self._calls = acts_here(self)
         if self._timer.trigger.at_end and self._request is not None:
             check_for_end(get_default_graph(), self._request.fetches)
 
@@ -90,6 +94,8 @@ class CallHook(FetchingHook):
 
     def _call(self, values: Mapping[Any, Any] | None) -> None:
         values = values or {}
+        if not self._calls:
+            return
         if self._is_by_name:
             self._fn(**values)
         else:
@@ -137,6 +143,8 @@ class FinalOpsHook(SessionRunHook):
     Raises:
         ValueError, TypeError: When a session is created, for what cannot be fetched or fed.
     """
+
+    asks_on_all: ClassVar[bool] = True
 
     def __init__(
         self, final_ops: Any, final_ops_feed_dict: Mapping[Any, Any] | None = None
