@@ -297,6 +297,14 @@ def test_a_metric_that_is_no_number(model, x):
         loop([hook], model.train_op, 1)
 
 
+@pytest.mark.every_engine
+@pytest.mark.parametrize("metric", [5, ("x", "x"), ["x", "x", "x"]])
+def test_a_metric_that_is_nothing_to_fetch_is_named(model, x, metric):
+    hook = rh.EvaluationHook({"x": x, "bad": metric}, feeds(x, 1.0), every_n_steps=1)
+    with pytest.raises(TypeError, match="the metric 'bad' must be a tensor, its name, or on"):
+        loop([hook], model.train_op, 1)
+
+
 def test_feeds_that_serve_one_evaluation_alone(model, x):
     batches = iter([{x: 1.0}])
     hook = rh.EvaluationHook({"x": x}, lambda step: batches, every_n_steps=1)
