@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
+import numpy as np
+
 from runhooks import arguments
 from runhooks.contract import (
     RawSession,
@@ -29,8 +31,9 @@ class CallHook(FetchingHook):
 
     For what needs no class: the step of a scheduler, a line to print, a file to write. The tensors
     are fetched in the run after which the function is called; in all others nothing is fetched.
-    Variables, and with them the global step, are as they were before that run. A resumed run calls
-    it at the same steps as an uninterrupted one.
+    Variables, and with them the global step, are as they were before that run. Integers of NumPy,
+    such as the epoch and the global step, are passed as int. A resumed run calls the function at
+    the same steps as an uninterrupted one.
 
         hooks = [
             rh.CallHook(scheduler.step, every_n_epochs=1),
@@ -93,13 +96,16 @@ class CallHook(FetchingHook):
         self._call(values)
 
     def _call(self, values: Mapping[Any, Any] | None) -> None:
-        values = values or {}
         if not self._calls:
             return
+        # The epoch and the global step are for lines and files, which may take no number of NumPy.
+        given = {
+            key: int(it) if isinstance(it, np.integer) else it for key, it in (values or {}).items()
+        }
         if self._is_by_name:
-            self._fn(**values)
+            self._fn(**given)
         else:
-            self._fn(*[values[tensor] for tensor in self._tensors.listed])
+            self._fn(*[given[tensor] for tensor in self._tensors.listed])
 
 
 class FeedFnHook(SessionRunHook):
