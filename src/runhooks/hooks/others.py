@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterable, Mapping
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
-import numpy as np
-
 from runhooks import arguments
 from runhooks.contract import (
     RawSession,
@@ -20,8 +18,9 @@ from runhooks.contract import (
 from runhooks.engines.foreign import graph_of, session_of
 from runhooks.errors import OutOfRangeError, good_ends
 from runhooks.graph.base import get_default_graph
+from runhooks.graph.epochs import EPOCH
 from runhooks.graph.generators import GeneratorState, has_generator_state
-from runhooks.hooks.base import TensorFlowHook, acts_here, log_of, step_of
+from runhooks.hooks.base import TensorFlowHook, acts_here, log_of, required_global_step, step_of
 from runhooks.hooks.named_tensors import FetchingHook, check_for_end
 from runhooks.trigger import Due, Trigger, timer_of
 
@@ -31,9 +30,9 @@ class CallHook(FetchingHook):
 
     For what needs no class: the step of a scheduler, a line to print, a file to write. The tensors
     are fetched in the run after which the function is called; in all others nothing is fetched.
-    Variables, and with them the global step, are as they were before that run. Integers of NumPy,
-    such as the epoch and the global step, are passed as int. A resumed run calls the function at
-    the same steps as an uninterrupted one.
+    Variables, and with them the global step, are as they were before that run. The epoch and the
+    global step are passed as int. A resumed run calls the function at the same steps as an
+    uninterrupted one.
 
         hooks = [
             rh.CallHook(scheduler.step, every_n_epochs=1),
@@ -84,6 +83,9 @@ class CallHook(FetchingHook):
     def begin(self) -> None:
         super().begin()
         self._calls = acts_here(self)
+        fetches = {} if self._request is None else self._request.fetches
+        counters = EPOCH, required_global_step(self).op.name
+        self._counters = [it for it in fetches if _op_name(fetches[it]) in counters]
         if self._timer.trigger.at_end and self._request is not None:
             check_for_end(get_default_graph(), self._request.fetches)
 
@@ -98,14 +100,18 @@ class CallHook(FetchingHook):
     def _call(self, values: Mapping[Any, Any] | None) -> None:
         if not self._calls:
             return
-        # The epoch and the global step are for lines and files, which may take no number of NumPy.
-        given = {
-            key: int(it) if isinstance(it, np.integer) else it for key, it in (values or {}).items()
-        }
+        given = dict(values or {})
+        # These are for lines and files, which may take no number of NumPy.
+        given |= {key: int(given[key]) for key in self._counters if key in given}
         if self._is_by_name:
             self._fn(**given)
         else:
             self._fn(*[given[tensor] for tensor in self._tensors.listed])
+
+
+def _op_name(tensor: Any) -> str:
+    name: str = tensor.name.partition(":")[0]
+    return name
 
 
 class FeedFnHook(SessionRunHook):
