@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar
 
 from runhooks import arguments
-from runhooks.checkpoint import DirectoryLock
+from runhooks.checkpoint import DirectoryLock, Saver
 from runhooks.contract import RawSession, SessionRunHook
 from runhooks.graph import get_default_graph
 from runhooks.graph.base import SessionOpener
@@ -76,7 +76,7 @@ def MonitoredTrainingSession(  # noqa: D417, N802 - TensorFlow's name and argume
 
     Raises:
         ValueError: For a wrong ``master`` or ``config``, a negative cadence, a cadence in both
-            steps and seconds, the directory "", or a ``saver`` beside that of ``scaffold``.
+            steps and seconds, the directory "", two savers, or ``KeepBest`` where nothing saves.
     """
     arguments.directory(checkpoint_dir=checkpoint_dir, summary_dir=summary_dir)
     opener, scaffold = opener_of(get_default_graph()), _with_saver(scaffold, saver)
@@ -93,8 +93,8 @@ def MonitoredTrainingSession(  # noqa: D417, N802 - TensorFlow's name and argume
             *_checkpoint_hooks(checkpoint_dir, *checkpoints),
             *all_hooks,
         ]
-        if checkpoint_dir:  # before a file is written
-            all_hooks.insert(0, DirectoryLockHook(opener, checkpoint_dir, all_hooks))
+        _check_best(scaffold.saver, checkpoint_dir, all_hooks)
+        all_hooks[:0] = _lock_hooks(opener, checkpoint_dir, all_hooks)
     return MonitoredSession(creator, all_hooks, stop_grace_period_secs, recovery=recovery)
 
 
@@ -178,6 +178,18 @@ def _with_saver(scaffold: Any, saver: Any) -> Any:
     return scaffold
 
 
+def _check_best(
+    saver: Any, checkpoint_dir: str | os.PathLike[str] | None, hooks: Iterable[SessionRunHook]
+) -> None:
+    """Raise ValueError if ``saver`` is to keep the best checkpoint, and none is saved."""
+    best = saver.best_rules if isinstance(saver, Saver) else []
+    if best and not checkpoint_dir and not any(isinstance(it, CheckpointSaverHook) for it in hooks):
+        raise ValueError(
+            f"the saver has {best[0]!r}, but nothing saves checkpoints: give checkpoint_dir, or "
+            "leave the saver out"
+        )
+
+
 def _for_chief(hooks: list[SessionRunHook]) -> list[SessionRunHook]:
     if current_group().size > 1:  # each rank has them, and the chief calls them
         for hook in hooks:
@@ -209,6 +221,15 @@ class DirectoryLockHook(SessionRunHook):
 
     def on_exception(self, session: RawSession | None, exception: BaseException) -> None:
         self._lock.release()
+
+
+def _lock_hooks(
+    opener: SessionOpener,
+    folder: str | os.PathLike[str] | None,
+    others: Iterable[SessionRunHook],
+) -> list[SessionRunHook]:
+    # The first hook: before a file is written.
+    return [DirectoryLockHook(opener, folder, others)] if folder else []
 
 
 def _summary_hooks(

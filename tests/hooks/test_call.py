@@ -1,5 +1,7 @@
 """``CallHook``: a function of the user's own, called at a cadence with values of that very run."""
 
+import json
+
 import pytest
 
 import runhooks as rh
@@ -39,6 +41,17 @@ def test_it_is_called_with_the_values_of_the_last_step_of_each_epoch(tensors, ca
 
     train(rh.CallHook(note, tensors, every_n_epochs=1), engine)
     assert found == called
+
+
+@pytest.mark.every_engine
+def test_the_epoch_and_the_global_step_can_be_written_as_json(engine):
+    lines = []
+
+    def note(epoch, step):
+        lines.append(json.dumps({"epoch": epoch, "step": step}))
+
+    train(rh.CallHook(note, ["epoch", "global_step"], every_n_epochs=1), engine)
+    assert lines == ['{"epoch": 1, "step": 2}', '{"epoch": 2, "step": 5}']
 
 
 def test_a_dict_names_the_arguments(model, train):

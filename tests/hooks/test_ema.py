@@ -148,6 +148,66 @@ def test_a_resumed_run_ends_bit_for_bit_the_same(engine, tmp_path):
     }
 
 
+def by_hand(kind, values, decay, debias):
+    """The averages after ``values``, as the docstring of ``EmaHook`` computes them."""
+
+    def move(average, new, w):
+        if kind == "module":
+            pair = torch.from_numpy(average), torch.from_numpy(new)
+            return torch.lerp(*pair, w).numpy()
+        if kind == "jax":
+            return compiled(average, new, np.float32(w))
+        return average + w * (new - average) if w < 0.5 else new - (1 - w) * (new - average)
+
+    compiled = jax.jit(
+        lambda a, new, w: jnp.where(w < 0.5, a + w * (new - a), new - (1 - w) * (new - a))
+    )
+    average = values[0]
+    for k, new in enumerate(values[1:], 2):
+        average = move(average, new, (1 - decay) / (1 - decay**k) if debias else 1 - decay)
+    return np.asarray(average)
+
+
+@pytest.mark.parametrize("debias", [True, False])
+@pytest.mark.parametrize("kind", ["python", "jax", "torch", "module"])
+def test_a_loop_by_hand_gets_the_same_bits(kind, debias, tmp_path):
+    values = [np.random.default_rng(i).normal(size=(3, 33)).astype("f4") for i in range(30)]
+
+    def train_step(w, x):
+        return {"w": x + 0}
+
+    def change(module, x):
+        with torch.no_grad():
+            module.weight.copy_(x)
+
+    if kind == "module":
+        data, module = [torch.from_numpy(it) for it in values], torch.nn.Linear(33, 3, bias=False)
+        graph, name = rh.torch.graph(change, data=data, module=module), "module"
+    else:
+        graph = rh.graph(train_step, w=np.zeros((3, 33), "f4"), data=values, engine=kind)
+        name = "w"
+    with graph.as_default():
+        ema = rh.EmaHook(name, decay=0.95, debias=debias)
+        rh.train.train("train_op", tmp_path, [ema])
+    (found,) = jax.tree.leaves(rh.load(tmp_path, f"ema/{name}"))
+    assert np.array_equal(found, by_hand(kind, values, 0.95, debias))
+
+
+@pytest.mark.every_engine
+def test_averages_that_a_resumed_run_adds_begin_anew(engine, tmp_path, caplog):
+    with rh.Graph(engine=engine).as_default():
+        build()
+        rh.train.train("train_op", tmp_path, max_steps=3)
+    with rh.Graph(engine=engine).as_default():
+        build()
+        ema = rh.EmaHook("state/params", decay=0.5)
+        rh.train.train("train_op", tmp_path, [ema], max_steps=5)
+    assert ema.num_updates == 2
+    # The parameters are 4 and 5 after the steps since then.
+    assert rh.load(tmp_path, "ema/state/params/w").tolist() == pytest.approx([(4 + 2 * 5) / 3] * 2)
+    assert "no states for EmaHook, which start over" in caplog.text
+
+
 @pytest.mark.every_engine
 def test_a_run_that_changes_no_parameter_updates_nothing(graph):
     state, train_op = build()

@@ -126,6 +126,26 @@ def test_the_training_is_the_same_as_without(model, x, scaled):
     assert model.faults.drawn == 8  # an element a step
 
 
+@pytest.mark.parametrize("last", [2, 3, 4])
+def test_a_resumed_run_has_the_metrics_of_the_last_evaluation(model, tmp_path, last):
+    def resume(last_step):
+        hook = rh.EvaluationHook({"loss": model.loss}, every_n_steps=2)
+        seen = []
+
+        class Reader(rh.SessionRunHook):
+            def after_create_session(self, session, coord):
+                seen.append(dict(hook.last_metrics))
+
+        rh.train.train(model.train_op, tmp_path, [hook, Reader()], max_steps=last_step)
+        return [*seen, hook.last_metrics]
+
+    at = {2: {"loss": 4.0}, 4: {"loss": 8.0}}
+    before = at[last // 2 * 2]
+    assert resume(last) == [{}, before]
+    assert resume(last) == [before, before]  # it makes no step
+    assert resume(5) == [before, at[4]]
+
+
 def test_the_best_checkpoints_are_kept(model, x, tmp_path):
     values = iter([1.0, 3.0, 2.0])
     hook = rh.EvaluationHook({"x": x}, lambda step: [{x: next(values)}], every_n_steps=1)
@@ -277,6 +297,14 @@ def test_a_metric_that_is_no_number(model, x):
         loop([hook], model.train_op, 1)
 
 
+@pytest.mark.every_engine
+@pytest.mark.parametrize("metric", [5, ("x", "x"), ["x", "x", "x"]])
+def test_a_metric_that_is_nothing_to_fetch_is_named(model, x, metric):
+    hook = rh.EvaluationHook({"x": x, "bad": metric}, feeds(x, 1.0), every_n_steps=1)
+    with pytest.raises(TypeError, match="the metric 'bad' must be a tensor, its name, or on"):
+        loop([hook], model.train_op, 1)
+
+
 def test_feeds_that_serve_one_evaluation_alone(model, x):
     batches = iter([{x: 1.0}])
     hook = rh.EvaluationHook({"x": x}, lambda step: batches, every_n_steps=1)
@@ -302,6 +330,52 @@ def test_unknown_metric_to_rank_by_is_told_before_the_first_step(model):
     evaluation = rh.EvaluationHook({"accuracy": model.loss}, every_n_steps=2)
     with pytest.raises(ValueError, match="there is no metric .*did you mean 'accuracy'"):
         rh.KeepBest(evaluation.metric("acuracy"))
+
+
+def ways_to_act_on(evaluation, name, folder):
+    """Hooks that act on a metric, by how they get it."""
+    saver = rh.Saver(keep=[rh.KeepBest(evaluation.metric(name))])
+    return {
+        "metric": [rh.stop_if_no_decrease_hook(evaluation.metric(name), patience=1)],
+        "hook": [rh.stop_if_higher_hook(evaluation, name, 5.0)],
+        "plateau": [rh.ReduceOnPlateauHook(evaluation.metric(name), "w")],
+        "best": [rh.CheckpointSaverHook(folder, save_steps=100, saver=saver)],
+    }
+
+
+WAYS = ["metric", "hook", "plateau", "best"]
+
+
+@pytest.mark.every_engine
+@pytest.mark.parametrize("way", WAYS)
+def test_a_misspelt_metric_ends_the_training_at_once(way, trained, engine, tmp_path):
+    test = rh.EvaluationHook(
+        lambda w, x, y: {"error": (w * x).mean(), "each": x}, BATCHES, every_n_epochs=1
+    )
+    hooks = ways_to_act_on(test, "eror", tmp_path)[way]
+    names = r"which has \['error'\]; did you mean 'error'"
+    with pytest.raises(ValueError, match=f"no metric 'eror' in EvaluationHook, {names}") as error:
+        train(test, *hooks)
+    # JAX traces the test step before the first step; the others call it in the first evaluation.
+    place = "begin" if engine == "jax" else "after_run"
+    assert error.value.__notes__[-1] == f"in {place} of the hook EvaluationHook"
+
+
+def test_a_resumed_run_knows_a_misspelt_metric_too(trained, tmp_path):
+    def go_on(last, name):
+        test = rh.EvaluationHook(lambda w, x, y: {"error": w}, BATCHES, every_n_epochs=1)
+        stop = rh.stop_if_no_decrease_hook(test.metric(name), patience=5)
+        rh.train.train("train_op", tmp_path, [test, stop], max_steps=last)
+
+    go_on(4, "error")
+    with pytest.raises(ValueError, match="no metric 'eror'"):
+        go_on(8, "eror")
+
+
+def test_a_value_that_is_no_number_is_no_metric_to_act_on(trained):
+    test = rh.EvaluationHook(lambda w, x, y: {"error": w, "each": x}, BATCHES, every_n_epochs=1)
+    with pytest.raises(ValueError, match=r"no metric 'each' .* has \['error'\]"):
+        train(test, rh.stop_if_lower_hook(test.metric("each"), threshold=0.0))
 
 
 # --- A test step

@@ -143,6 +143,41 @@ def test_averages_are_updated_after_each_step(engine, tmp_path):
     assert averages(tmp_path / "three", 3) == averages(tmp_path / "one", 1)
 
 
+@pytest.mark.parametrize(
+    ("runs", "length", "epochs", "found"),
+    [
+        (2, 4, 2, [(1, 1.5, 4, 4), (2, 1.5, 8, 8)]),  # an epoch is two iterations
+        (3, 4, 3, [(1, 1.5, 6, 6), (2, 1.5, 9, 9), (3, 1.5, 12, 12)]),  # one ends in the middle
+        (4, 2, 4, [(2, 0.5, 4, 4), (4, 0.5, 8, 8)]),  # an iteration is two epochs
+    ],
+)
+def test_what_goes_by_epochs_acts_on_the_evaluation_at_the_end(runs, length, epochs, found):
+    calls = []
+
+    def hooks():
+        test = rh.EvaluationHook(lambda total, x: {"score": total}, [0.0], every_n_epochs=1)
+
+        def report(epoch, mean, step):
+            evaluated = test.last_metrics["score"], max(test.metrics_by_step())
+            calls.append((int(epoch), float(mean), *map(int, evaluated)))
+            assert step < length * epoch  # of the run that has ended the epoch, before its step
+
+        asked = ["epoch", rh.epoch_mean("seen_element"), "global_step"]
+        return [rh.CallHook(report, asked, every_n_epochs=1), test]
+
+    def step(total, element):
+        return total + 1, {"seen_element": element}
+
+    data = [float(it) for it in range(length)]
+    graph = rh.graph(step, total=0.0, data=data, epochs=epochs)
+    with graph.as_default(), rh.MonitoredSession(hooks=hooks()) as session:
+        while not session.should_stop():
+            with session.iteration():
+                for _ in range(runs):
+                    session.run("train_op")
+    assert calls == found
+
+
 def test_a_hook_that_is_last_and_wants_every_run_is_called_once_at_the_end_of_each(iterate):
     hook = Last()
     iterate([hook], iterations=3)

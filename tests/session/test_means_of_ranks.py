@@ -121,7 +121,29 @@ def test_a_hook_that_asks_on_one_rank_alone_is_named():
     error, *_ = on_all(LocalGroup.together(3), train)
     assert isinstance(error, RuntimeError)
     assert "the hook Asks asks for 'epoch_mean/loss' on one rank" in str(error)
-    assert "runs_on = 'all'" in str(error)
+    assert "in hooks and not in chief_only_hooks, with hook.runs_on = 'all'" in str(error)
+
+
+def test_a_function_of_the_chief_alone_gets_the_mean_of_all_ranks():
+    def train(group):
+        called = []
+        data = [np.array(it) for it in BATCHES[group.rank]]
+        with rh.graph(step, ["loss"], data=data, epochs=2, w=0.0).as_default():
+            mean = rh.epoch_mean("loss")
+            by_epoch = rh.Trigger(every_epochs=1, at_end=True)
+            final = rh.FinalOpsHook(mean)
+            chiefs = [
+                rh.CallHook(lambda *it: called.append(it), ["epoch", mean], every_n_epochs=1),
+                rh.CallHook(called.append, [mean], trigger=by_epoch),
+                final,
+            ]
+            rh.train.train("train_op", chief_only_hooks=chiefs)
+        return called, final.final_ops_values
+
+    mean = np.mean(ALL)
+    (called, final), *others = on_all(LocalGroup.together(3), train)
+    assert (called, final) == ([(1, mean), mean, (2, mean), mean], mean)
+    assert [called for called, _ in others] == [[], []]
 
 
 def test_ranks_that_ask_in_different_runs_are_named():

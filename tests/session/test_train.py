@@ -112,3 +112,16 @@ def test_what_cannot_save_is_refused(model):
         rh.MonitoredTrainingSession(saver=5)
     with pytest.raises(TypeError, match="saver must be a Saver, got 5"):
         rh.MonitoredTrainingSession(scaffold=rh.Scaffold(), saver=5)
+
+
+@pytest.mark.parametrize("in_scaffold", [False, True])
+def test_the_best_cannot_be_kept_where_nothing_is_saved(model, tmp_path, in_scaffold):
+    test = rh.EvaluationHook({"loss": model.loss}, every_n_steps=1)
+    saver = rh.Saver(keep=[rh.KeepBest(test.metric("loss"))])
+    given = {"scaffold": rh.Scaffold(saver=saver)} if in_scaffold else {"saver": saver}
+    with pytest.raises(ValueError, match=r"saver has KeepBest.*give checkpoint_dir, or leave"):
+        rh.MonitoredTrainingSession(hooks=[test], **given)
+    saving = rh.CheckpointSaverHook(tmp_path, save_steps=100, saver=saver)
+    with rh.MonitoredTrainingSession(hooks=[test, saving], **given) as session:
+        session.run(model.train_op)
+    assert rh.best_checkpoint(tmp_path, "loss").step == 1

@@ -65,7 +65,9 @@ def run(train_op, tensors, session, folder=None, first=0, last=6, **cadence):
     """Train from step ``first``; return the values of ``tensors``, at the end of each epoch."""
     seen = []
     trigger = rh.Trigger(**(cadence or {"every_epochs": 1}))
-    keep = rh.CallHook(lambda *it: seen.append([x.item() for x in it]), tensors, trigger=trigger)
+    keep = rh.CallHook(
+        lambda *it: seen.append([np.asarray(x).item() for x in it]), tensors, trigger=trigger
+    )
     with session(
         checkpoint_dir=folder,
         hooks=[keep],

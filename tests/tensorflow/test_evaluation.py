@@ -48,6 +48,39 @@ def test_queue_ends_an_evaluation(ticks):
     assert hook.last_metrics == {"value": 1.0}
 
 
+@IN_EITHER
+def test_a_pair_of_tf_metrics_counts_each_example_once(ticks, session, tmp_path):
+    numbers = tf.data.Dataset.from_tensor_slices([0.0] * 32 + [1.0]).batch(32)
+    x = tf.data.make_initializable_iterator(numbers).get_next()
+    seen = tf.get_local_variable("seen", initializer=0)  # another local variable
+    with tf.control_dependencies([tf.assign_add(seen, 1)]):
+        mean = tf.metrics.mean(x)
+    metrics = {"mean": mean, "recall": tf.metrics.recall(x > 0.5, x > 2), "of": tf.reduce_mean(x)}
+    test = train.EvaluationHook(metrics, every_n_steps=2, output_dir=tmp_path)
+    stop = train.stop_if_no_increase_hook(test.metric("mean"), patience=1)
+    runs = []
+
+    class Reader(train.SessionRunHook):
+        def end(self, session):
+            runs.append(session.run(seen))
+
+    with session(hooks=[Reader(), test, stop]) as running:
+        while not running.should_stop():
+            running.run(ticks)
+    found = {"mean": pytest.approx(1 / 33), "of": 0.5, "recall": 0.0}
+    assert test.metrics_by_step() == dict.fromkeys((2, 4, 6), found)
+    assert list(test.last_metrics) == ["mean", "of", "recall"]
+    assert train.read_eval_metrics(tmp_path)[6] == pytest.approx(test.last_metrics)
+    assert runs[0] >= 9  # two batches and the value, three times: nothing has reset it
+
+
+@pytest.mark.parametrize("of", [lambda x: 5, lambda x: (x,), lambda x: (x, 5), lambda x: [x, x, x]])
+def test_what_is_no_metric_is_named(model, of):
+    hook = train.EvaluationHook({"good": model.loss, "bad": of(model.loss)}, every_n_steps=1)
+    with pytest.raises(TypeError, match="the metric 'bad' must be a tensor, its name, or on"):
+        evaluate(hook, model.train_op, 1)
+
+
 def test_data_that_the_user_begins(ticks):
     """Streaming metrics, and an iterator that a placeholder feeds: hooks of the evaluation."""
     data = tf.placeholder(tf.float32, [None])

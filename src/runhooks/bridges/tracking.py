@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from runhooks.contract import RawSession
+from runhooks.hooks.base import acts_here
 from runhooks.hooks.metrics import number
 from runhooks.hooks.named_tensors import FetchingHook
 from runhooks.trigger import Trigger, timer_of
@@ -15,9 +16,10 @@ class TrackingHook(FetchingHook):
     """Fetches numbers at a cadence, and passes them to ``log`` with the global step.
 
     ``log`` is the tracker's own function: ``wandb_run.log``, ``mlflow.log_metrics``,
-    ``comet_experiment.log_metrics``, ``aim_run.track``. It is called in the training thread, which
-    waits for it; the W&B and MLflow writers in ``rh.summary`` take whole summaries and do not make
-    training wait. Open and close the client yourself.
+    ``comet_experiment.log_metrics``, ``aim_run.track``. Of several ranks, each calls it; with
+    ``chief_only_hooks``, the chief alone. It is called in the training thread, which waits for it;
+    the W&B and MLflow writers in ``rh.summary`` take whole summaries and do not make training wait.
+    Open and close the client yourself.
 
     Args:
         log: Called as ``log(numbers, step=step)``, with a dict of numbers by name.
@@ -31,6 +33,8 @@ class TrackingHook(FetchingHook):
         ValueError: Unless exactly one of ``every_n_steps``, ``every_n_epochs`` and ``trigger`` is
             given; in a run, for a value that is not a single number.
     """
+
+    asks_on_all: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -48,5 +52,7 @@ class TrackingHook(FetchingHook):
         self._log = log
 
     def _take(self, session: RawSession, step: int, values: Any) -> None:
+        if not acts_here(self):
+            return
         labelled = self._tensors.labelled(values)
         self._log({name: number(name, value) for name, value in labelled}, step=step)

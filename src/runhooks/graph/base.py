@@ -385,6 +385,14 @@ class BaseGraph:
         """
         raise self.not_ours(name or "epoch_mean")
 
+    def resets_of(self, value: Any, update: Any) -> list[Any]:
+        """Return what resets the local variables that ``update`` changes, and ``value`` reads.
+
+        Raises:
+            TypeError: If the graph is none of TensorFlow, whose metrics are such pairs.
+        """
+        raise TypeError("only metrics of a tf.Graph are pairs of a value and an update")
+
     def get_operations(self) -> list[Any]:
         """Return all operations."""
         raise NotImplementedError

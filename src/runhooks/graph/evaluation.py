@@ -71,7 +71,8 @@ class EvaluatedStep:
             called = with_objects(graph.for_evaluation(positional(fn, given)), given, bound)
             args = [tensors[it.name] for it in given if it.name not in bound]
             by_name = partial(_by_name, title, called, tuple(outputs))
-            self.result: Tensor = call(by_name, *args, name="outputs")
+            once = graph.engine.once(by_name, title)
+            self.result: Tensor = call(once, *args, name="outputs")
             self.examples: Tensor = call(graph.engine.examples, *batch.values(), name="examples")
 
 

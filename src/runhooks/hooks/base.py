@@ -100,6 +100,14 @@ def not_training(session: RawSession | None) -> Iterator[None]:
         raw.input_secs = input_secs
 
 
+def acts_here(hook: SessionRunHook) -> bool:
+    """Return whether ``hook`` acts on this rank, and does not only ask, with the chief, for values.
+
+    For hooks that have ``asks_on_all``.
+    """
+    return current_group().is_chief or hook.runs_on == "all"
+
+
 def rank_folder(directory: str | os.PathLike[str]) -> str | os.PathLike[str]:
     """Return ``directory`` on the chief, and its folder ``rank-1`` on rank 1."""
     group = current_group()

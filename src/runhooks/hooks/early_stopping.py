@@ -75,7 +75,8 @@ class EvalMetrics:
 class Rule:
     """Says why to stop, by the values of a metric that evaluations have found; "" until then.
 
-    There may be no values yet. If there are only other metrics, a warning says so once.
+    There may be no values yet. If there are only other metrics, the hook that evaluates raises an
+    error, and of what another process has written, a warning says so once.
 
     Args:
         word: ``"higher"`` or ``"lower"``, ``"increase"`` or ``"decrease"``.
@@ -115,6 +116,8 @@ class Rule:
         arguments.given(metric_name=name)
         assert name is not None
         arguments.instance(str, metric_name=name)
+        if isinstance(estimator, EvaluatingHook):
+            estimator.metric(name)  # it raises an error if it has none of that name
         arguments.whole(0, min_steps=min_steps)
         arguments.given(**limit)
         self.check(**limit)

@@ -7,13 +7,13 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, islice, repeat
-from typing import Any
+from typing import Any, NamedTuple
 
 from runhooks import arguments
 from runhooks.contract import RawSession, SessionRunArgs, SessionRunHook
 from runhooks.engines.foreign import graph_of, session_of
 from runhooks.graph import GraphKeys, Tensor, get_default_graph
-from runhooks.graph.base import BaseGraph
+from runhooks.graph.base import UNKNOWN, BaseGraph
 from runhooks.graph.build import checked_source
 from runhooks.graph.evaluation import EvaluatedStep
 from runhooks.graph.graph import own_graph
@@ -22,9 +22,7 @@ from runhooks.hooks.ema import EmaHook
 from runhooks.hooks.metrics import (
     EvaluatingHook,
     Evaluation,
-    EvaluationMetric,
     number,
-    unknown_metric,
 )
 from runhooks.hooks.named_tensors import NamedTensors
 from runhooks.hooks.summary_saver import summaries_of
@@ -93,6 +91,20 @@ class Means:
                 self._sums[label] += weight * number(label, values[label])
 
 
+class Streamed(NamedTuple):
+    """A metric that a graph adds up itself, as those of ``tf.metrics``.
+
+    Attributes:
+        value: A tensor: its value so far.
+        update: A tensor or operation that adds a batch.
+        resets: Operations that begin anew.
+    """
+
+    value: Any
+    update: Any
+    resets: list[Any]
+
+
 class EvaluationHook(EvaluatingHook):
     """Evaluates during training: calls a test step with test data, and writes the mean metrics.
 
@@ -122,14 +134,15 @@ class EvaluationHook(EvaluatingHook):
 
     Args:
         test_step: The function; or instead a dict of tensors or their names, by the tag to write
-            them under, each a single number per run.
+            them under, each a single number per run. On a ``tf.Graph``, also pairs of
+            ``tf.metrics``, ``(value, update_op)``: their local variables are reset before each
+            evaluation, the update runs with each batch, and the value is read at the end.
         data: What ``test_step`` is called with, as for ``rh.graph``: a loader, a list, or a
             function of the step that returns one. For a dict of tensors: an iterable of the
             feed_dicts of an evaluation. None: the inputs of these tensors start over in each
             evaluation, which ends when the first of them does; without inputs, an evaluation is
             one run, or ``steps`` runs. On a ``tf.Graph``, such an input is the iterator of one
-            dataset; one of ``hooks`` has to reset anything else, such as the local variables of
-            ``tf.metrics``.
+            dataset; one of ``hooks`` has to reset anything else.
         every_n_epochs: Evaluate at the last step of every so many epochs.
         every_n_steps: Evaluate at the multiples of this number.
         trigger: Says when to evaluate.
@@ -142,7 +155,7 @@ class EvaluationHook(EvaluatingHook):
         averages: Evaluate with these moving averages in place of the parameters, which are always
             restored afterwards. The ``EmaHook`` has to be in the same session.
         weight: A tensor or its name: the weight of a run in the means. None: the number of
-            examples in its batch, or for a dict of tensors 1.
+            examples in its batch, or for a dict of tensors 1, however many examples a run has.
         hooks: Called in the runs of an evaluation; for them, each evaluation is a separate session.
             If one asks to stop, the evaluation ends and the training continues.
         output_dir: The directory to write to if ``summary_writer`` is None. With neither, metrics
@@ -153,11 +166,14 @@ class EvaluationHook(EvaluatingHook):
     Raises:
         ValueError: Unless exactly one of ``every_n_epochs``, ``every_n_steps`` and ``trigger`` is
             given. In ``begin``: if the test step has a parameter that nothing is left for, or
-            metrics need a training step of ``rh.torch``. In an evaluation: if it draws from an
-            input of the training or changes a saved variable, or if metrics of a dict are not
-            single numbers. Parameters and buffers of PyTorch that functions change in place stay
-            changed, without an error. In a step: if it is to fetch an output of the test step.
-        TypeError: If ``test_step`` is neither a function nor a dict.
+            metrics need a training step of ``rh.torch``. In ``begin`` or, where only an evaluation
+            can tell, in the first one: if another hook acts on a metric that there is not. In an
+            evaluation: if it draws from an input of the training or changes a saved variable, or if
+            metrics of a dict are not single numbers. Parameters and buffers of PyTorch that
+            functions change in place stay changed, without an error. In a step: if it is to fetch
+            an output of the test step.
+        TypeError: If ``test_step`` is neither a function nor a dict; in ``begin``, if a metric of
+            the dict is nothing that has a value.
         RuntimeError: In an evaluation: if the data are empty.
     """
 
@@ -184,7 +200,10 @@ class EvaluationHook(EvaluatingHook):
         timer = timer_of(trigger, every_n_epochs=every_n_epochs, every_n_steps=every_n_steps)
         super().__init__(timer, output_dir, summary_writer, hook_name)
         self._test_step = None if isinstance(test_step, Mapping) else test_step
-        self._metrics = NamedTensors(test_step if isinstance(test_step, Mapping) else ())
+        self._metrics = dict(sorted(test_step.items())) if isinstance(test_step, Mapping) else {}
+        self._streamed: dict[str, Streamed] = {}
+        if self._metrics:
+            self._know(self._metrics)
         self._data = data
         self._outputs = outputs
         self._evaluated: EvaluatedStep | None = None
@@ -209,24 +228,27 @@ class EvaluationHook(EvaluatingHook):
             raise TypeError("only an EvaluationHook of a test step has outputs, not one of tensors")
         return self._added().result[output]
 
-    def metric(self, name: str) -> EvaluationMetric:
-        """As ``EvaluatingHook.metric``; raise ValueError if it has no metric of that name."""
-        found = super().metric(name)
-        if self._test_step is None and name not in self._metrics.by_key:
-            raise unknown_metric(name, self.title, list(self._metrics.by_key))
-        return found
-
     def begin(self) -> None:
         super().begin()
         graph = get_default_graph()
         self._enter(graph)
         if self._test_step is None:
-            self._fetches: list[Any] = [self._metrics.fetches()]
+            self._know(self._metrics)
+            pairs = {name: it for name, it in self._metrics.items() if _is_pair(it)}
+            self._streamed = {name: _streamed(graph, name, *it) for name, it in pairs.items()}
+            single = {name: it for name, it in self._metrics.items() if name not in pairs}
+            for name, it in single.items():
+                _check_metric(graph, name, it)
+            self._fetches: list[Any] = [NamedTensors(single).fetches()]
         else:
             added = self._added()
+            form = graph.form_of(added.result) if self._wanted else UNKNOWN
+            if form is not UNKNOWN:
+                self._know([name for name, it in form.items() if _is_number(it)])
             self._fetches = [added.result, added.examples]
         if self._weight is not None:
             self._fetches[1:] = [graph.as_graph_element(self._weight)]
+        self._updates = [it.update for it in self._streamed.values()]
         _check_no_step(graph, self._fetches)
         if self._shown is None:
             made = self._summary_op(self) if callable(self._summary_op) else self._summary_op
@@ -265,12 +287,17 @@ class EvaluationHook(EvaluatingHook):
         feeds = until_stop(session, self._feeds(session, training))
 
         def take(results: list[Any]) -> None:
-            if len(results) > len(self._fetches):
-                self._write_summaries(results.pop(), step_of(session))
-            means.add(*results)
+            metrics, (_, *summaries) = results[: len(self._fetches)], results[len(self._fetches) :]
+            if summaries:
+                self._write_summaries(summaries[0], step_of(session))
+            means.add(*metrics)
 
-        first = [[*self._fetches, self._summaries]] if self._summaries else []
-        runs = self._loop.run(session, chain(first, repeat(self._fetches)), feeds, take)
+        each = [*self._fetches, self._updates]
+        first = [[*each, self._summaries]] if self._summaries else []
+        resets = [op for it in self._streamed.values() for op in it.resets]
+        if resets:
+            session.run(resets)
+        runs = self._loop.run(session, chain(first, repeat(each)), feeds, take)
         if not runs:
             raise RuntimeError(
                 "the evaluation made no run: its data or inputs gave nothing. Each evaluation "
@@ -278,7 +305,12 @@ class EvaluationHook(EvaluatingHook):
             )
         # At the end, ranks whose data differ in length are at different steps.
         place = "between runs" if training is None else f"at step {step_of(session)}"
-        return Evaluation(means.means(self._adding(session, place)), runs)
+        found = means.means(self._adding(session, place))
+        if self._streamed:
+            values = session.run({name: it.value for name, it in self._streamed.items()})
+            found |= {name: number(name, it) for name, it in values.items()}
+            found = {name: found[name] for name in self._metrics}
+        return Evaluation(found, runs)
 
     def _adding(
         self, session: RawSession, place: str
@@ -332,7 +364,7 @@ class EvaluationHook(EvaluatingHook):
         """
         graph, feeds = graph_of(session.graph), feed_dict or ()
         saved = set(graph.get_collection(GraphKeys.GLOBAL_VARIABLES))
-        asked = [*self._fetches, self._summaries]
+        asked = [*self._fetches, self._updates, self._summaries]
         for op in graph.effects_of(asked, feeds).assignments:
             if op.assigns in saved:
                 raise ValueError(
@@ -375,6 +407,33 @@ def _check_what(test_step: Any, data: Any, outputs: Any) -> None:
         )
     if isinstance(outputs, str):
         raise TypeError(f'outputs must be a list of names such as ["loss"], got {outputs!r}')
+
+
+def _is_pair(metric: Any) -> bool:
+    return isinstance(metric, tuple | list) and len(metric) == 2
+
+
+def _streamed(graph: BaseGraph, name: str, value: Any, update: Any) -> Streamed:
+    """Return the metric ``name`` as elements of ``graph``; raise TypeError if it is none."""
+    try:
+        value, update = map(graph.as_graph_element, (value, update))
+        return Streamed(value, update, graph.resets_of(value, update))
+    except TypeError:
+        raise _no_metric(name, (value, update)) from None
+
+
+def _check_metric(graph: BaseGraph, name: str, metric: Any) -> None:
+    try:
+        graph.as_graph_element(metric)
+    except TypeError:
+        raise _no_metric(name, metric) from None
+
+
+def _no_metric(name: str, metric: Any) -> TypeError:
+    return TypeError(
+        f"the metric {name!r} must be a tensor, its name, or on a tf.Graph a pair of tf.metrics, "
+        f"(value, update_op), got {metric!r}"
+    )
 
 
 def _is_any(value: Any) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -70,18 +70,18 @@ class EvaluationMetric:
         """Return the value that the last evaluation has found.
 
         Raises:
-            ValueError: If it has found only other metrics.
+            ValueError: If there was none, or it has found only other metrics.
         """
         found = self.evaluation.last_metrics
         if self.name not in found:
-            raise unknown_metric(self.name, self.evaluation.title, sorted(found))
+            raise unknown_metric(self.name, self.evaluation.title, found)
         return found[self.name]
 
 
 def unknown_metric(name: str, place: str, known: Collection[str]) -> ValueError:
     """Return the error for a metric that ``place`` does not have."""
-    near = suggestion(name, known)
-    return ValueError(f"there is no metric {name!r} in {place}{near}: there are {known}")
+    has = f"which has {sorted(known)}" if known else "which has none"
+    return ValueError(f"there is no metric {name!r} in {place}, {has}{suggestion(name, known)}")
 
 
 class EvaluationTimer(Timer):
@@ -168,6 +168,9 @@ class EvaluatingHook(TimedHook):
         self.evaluated_step: int | None = None
         self._found: dict[int, dict[str, float]] | None = None  # by step; None: it has never begun
         self._dropped_at: int | None = None  # the step of an evaluation that a stop has ended
+        self._wanted: set[str] = set()  # the metrics that others act on
+        #: The names of its metrics; None: only an evaluation can tell.
+        self._known: Collection[str] | None = None
 
     @property
     def title(self) -> str:
@@ -181,20 +184,24 @@ class EvaluatingHook(TimedHook):
 
     @property
     def last_metrics(self) -> Mapping[str, float]:
-        """The metrics of the last evaluation in this session; empty if there was none."""
-        found, step = self.metrics_by_step(), self.evaluated_step
-        return {} if step is None else found[step]
+        """The metrics of the last evaluation, as a checkpoint has them; empty if there was none."""
+        found = self.metrics_by_step()
+        return found[max(found)] if found else {}
 
     def metric(self, name: str) -> EvaluationMetric:
         """Return one metric of it, for hooks that act on its values.
 
-        ``stop_if_no_increase_hook`` and its like, and ``ReduceOnPlateauHook``, take it.
+        ``stop_if_no_increase_hook`` and its like, and ``ReduceOnPlateauHook``, take it. If there is
+        no metric of that name, the session raises ValueError: when it begins, where the names are
+        known by then, or else in the first evaluation.
 
         Args:
             name: The tag of the metric.
         """
         arguments.given(name=name)
         arguments.instance(str, name=name)
+        self._check_names([name])
+        self._wanted.add(name)
         return EvaluationMetric(self, name)
 
     def metrics_by_step(self) -> dict[int, dict[str, float]]:
@@ -213,6 +220,7 @@ class EvaluatingHook(TimedHook):
     def begin(self) -> None:
         super().begin()
         self._output.open()
+        self._known = None
         self._found = {}
         self.evaluated_step = self._dropped_at = None
 
@@ -276,11 +284,23 @@ class EvaluatingHook(TimedHook):
                 add_note(error, f"in the evaluation at step {step}")
                 raise
         secs = clock.monotonic() - start
+        if self.evaluated_step is None:  # the first one in this session
+            self._know(found.metrics)
         self._keep(step, found.metrics)
         line = ", ".join(f"{name} = {value:.6g}" for name, value in found.metrics.items())
         text, plural = "%s at step %d: %s (%d run%s, %.3f sec)", "" if found.runs == 1 else "s"
         self._log.info(text, self.title, step, line, found.runs, plural, secs)
         return True
+
+    def _know(self, names: Collection[str]) -> None:
+        """Note the names of its metrics; raise ValueError if others act on another."""
+        self._known = list(names)
+        self._check_names(sorted(self._wanted))
+
+    def _check_names(self, names: Iterable[str]) -> None:
+        for name in names:
+            if self._known is not None and name not in self._known:
+                raise unknown_metric(name, self.title, self._known)
 
     def _keep(self, step: int, metrics: Mapping[str, float]) -> None:
         assert self._found is not None, "it has begun"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 from runhooks import arguments
 from runhooks.contract import (
@@ -18,8 +18,9 @@ from runhooks.contract import (
 from runhooks.engines.foreign import graph_of, session_of
 from runhooks.errors import OutOfRangeError, good_ends
 from runhooks.graph.base import get_default_graph
+from runhooks.graph.epochs import EPOCH
 from runhooks.graph.generators import GeneratorState, has_generator_state
-from runhooks.hooks.base import TensorFlowHook, log_of, step_of
+from runhooks.hooks.base import TensorFlowHook, acts_here, log_of, required_global_step, step_of
 from runhooks.hooks.named_tensors import FetchingHook, check_for_end
 from runhooks.trigger import Due, Trigger, timer_of
 
@@ -29,8 +30,9 @@ class CallHook(FetchingHook):
 
     For what needs no class: the step of a scheduler, a line to print, a file to write. The tensors
     are fetched in the run after which the function is called; in all others nothing is fetched.
-    Variables, and with them the global step, are as they were before that run. A resumed run calls
-    it at the same steps as an uninterrupted one.
+    Variables, and with them the global step, are as they were before that run. The epoch and the
+    global step are passed as int. A resumed run calls the function at the same steps as an
+    uninterrupted one.
 
         hooks = [
             rh.CallHook(scheduler.step, every_n_epochs=1),
@@ -39,7 +41,8 @@ class CallHook(FetchingHook):
 
     What the function returns is ignored. To stop the loop, extend ``SessionRunHook`` and call
     ``run_context.request_stop()``. Of several ranks, each calls it; give the hook to
-    ``chief_only_hooks`` of a ``MonitoredTrainingSession`` to call it on the chief alone.
+    ``chief_only_hooks`` of a ``MonitoredTrainingSession``, on all ranks, to call it on the chief
+    alone. The others then ask for the tensors with it where that takes all of them.
 
     Args:
         fn: Called with the values of ``tensors``: ``fn(*values)`` for a list, ``fn(**values)`` for
@@ -56,6 +59,8 @@ class CallHook(FetchingHook):
             one ends, and tensors at the end that need feeds or inputs.
         TypeError: For an argument of the wrong type.
     """
+
+    asks_on_all: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -77,6 +82,10 @@ class CallHook(FetchingHook):
 
     def begin(self) -> None:
         super().begin()
+        self._calls = acts_here(self)
+        fetches = {} if self._request is None else self._request.fetches
+        counters = EPOCH, required_global_step(self).op.name
+        self._counters = [it for it in fetches if _op_name(fetches[it]) in counters]
         if self._timer.trigger.at_end and self._request is not None:
             check_for_end(get_default_graph(), self._request.fetches)
 
@@ -89,11 +98,20 @@ class CallHook(FetchingHook):
         self._call(values)
 
     def _call(self, values: Mapping[Any, Any] | None) -> None:
-        values = values or {}
+        if not self._calls:
+            return
+        given = dict(values or {})
+        # These are for lines and files, which may take no number of NumPy.
+        given |= {key: int(given[key]) for key in self._counters if key in given}
         if self._is_by_name:
-            self._fn(**values)
+            self._fn(**given)
         else:
-            self._fn(*[values[tensor] for tensor in self._tensors.listed])
+            self._fn(*[given[tensor] for tensor in self._tensors.listed])
+
+
+def _op_name(tensor: Any) -> str:
+    name: str = tensor.name.partition(":")[0]
+    return name
 
 
 class FeedFnHook(SessionRunHook):
@@ -137,6 +155,8 @@ class FinalOpsHook(SessionRunHook):
     Raises:
         ValueError, TypeError: When a session is created, for what cannot be fetched or fed.
     """
+
+    asks_on_all: ClassVar[bool] = True
 
     def __init__(
         self, final_ops: Any, final_ops_feed_dict: Mapping[Any, Any] | None = None

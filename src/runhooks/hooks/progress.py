@@ -14,9 +14,8 @@ from runhooks import arguments, clock
 from runhooks.arrays import to_numpy
 from runhooks.contract import RawSession, SessionRunContext, SessionRunValues, StopSignal
 from runhooks.engines.foreign import session_of
-from runhooks.hooks.base import step_of
+from runhooks.hooks.base import acts_here, step_of
 from runhooks.hooks.named_tensors import FetchingHook
-from runhooks.ranks import current_group
 from runhooks.trigger import Due, Timer, Trigger
 
 _BAR_WIDTH = 24
@@ -180,7 +179,7 @@ class ProgressHook(FetchingHook):
 
     def begin(self) -> None:
         super().begin()
-        self._is_shown = current_group().is_chief or self.runs_on == "all"
+        self._is_shown = acts_here(self)
 
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
         super().after_create_session(session, coord)

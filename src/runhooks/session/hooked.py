@@ -63,6 +63,23 @@ class Asked(NamedTuple):
     hooks: Sequence[ScheduledHook]
 
 
+class Held(NamedTuple):
+    """The result of a run for a hook that acts on it at the end of the iteration.
+
+    Attributes:
+        value: What the hook has asked for.
+        records: The options and metadata of the run; None: there was no run for it.
+        epochs: How many epochs were done after the run.
+    """
+
+    value: Any
+    records: tuple[Any, Any] | None
+    epochs: float | Fraction
+
+
+_NOTHING_HELD = Held(None, None, 0)
+
+
 class Iteration:
     """An iteration of the user's loop: several runs, between which nothing is saved or stopped."""
 
@@ -112,7 +129,8 @@ class HookedSession:
         self._by_id: dict[int, ScheduledHook] = {}
         self._hooks: list[ScheduledHook] = []  # those that are called without being named
         self._watching: list[ScheduledHook] = []
-        self._held_back: set[ScheduledHook] = set()  # until the end of the iteration
+        # Until the end of the iteration, with the results of the hooks that were asked.
+        self._held_back: dict[ScheduledHook, Held] = {}
         self._merger = RequestMerger(raw)
         self._turns: BoundedCache[Any, CallerTurns] = BoundedCache()
         self._hook_secs: dict[str, float] | None = None
@@ -167,21 +185,19 @@ class HookedSession:
             )
 
     def begin_iteration(self) -> None:
-        """Let hooks that evaluate or save wait from now on."""
+        """Let hooks that evaluate or save, or go by epochs, wait from now on."""
         self._held_back.clear()
         self.repeat = None  # they may take part in it
 
     def end_iteration(self) -> None:
         """Call the hooks that have waited for the end of the iteration."""
         step = self._raw.global_step or 0
-        epochs: float | Fraction = -math.inf
-        if self._epochs is not None and self.due.epoch < math.inf:
-            epochs = self._epochs.done_at(step)
+        epochs = self._epochs_done(step)
         moment = step, self.runs, clock.monotonic(), StepPart.WHOLE, epochs
-        due = (it for it in self._hooks if not it.always and it.is_due(*moment))
-        woken = self._held_back.union(due)
+        due = [it for it in self._hooks if not it.always and it.is_due(*moment)]
+        held = {**dict.fromkeys(due, _NOTHING_HELD), **self._held_back}
         self._held_back.clear()
-        self._wake([it for it in self._hooks if it in woken])
+        self._wake({it: held[it] for it in self._hooks if it in held})
 
     def withdraw_stop(self) -> None:
         """Forget that a hook has asked to stop: the ranks stop together, later."""
@@ -313,9 +329,9 @@ class HookedSession:
             raise
         with self._lock:
             woken = self._count(turn, step, hooks)
-        answering: Sequence[Answering] = turn.answering
+        answering = self._answering(turn, result, records)
         if woken:
-            answering = _in_order(hooks, turn, woken)
+            answering = _in_order(hooks, answering, woken)
             context = context or SessionRunContext(caller, raw, raw.global_step)
         with raw.after_own_run():
             if turn.watching:
@@ -342,7 +358,7 @@ class HookedSession:
         """Count a run that was made elsewhere while no hook was due, and has led from ``step``."""
         with self._lock:
             woken = self._count(None, step, self._hooks)
-        self._wake(woken)
+        self._wake(dict.fromkeys(woken, _NOTHING_HELD))
 
     def deliver_between_runs(self) -> None:
         """Call ``after_run``, without a run, of hooks that have slept until somebody else acts.
@@ -352,18 +368,36 @@ class HookedSession:
         step = self._raw.global_step or 0
         asleep = [it for it in self._hooks if it.step == it.time == it.run == math.inf]
         self._ask_next_due(asleep)
-        self._wake([hook for hook in asleep if step >= hook.step])
+        self._wake({hook: _NOTHING_HELD for hook in asleep if step >= hook.step})
 
-    def _wake(self, hooks: Sequence[ScheduledHook]) -> None:
-        """Call ``after_run`` of ``hooks``, which no run has asked for anything."""
-        if hooks:
+    def _wake(self, woken: Mapping[ScheduledHook, Held]) -> None:
+        """Call ``after_run`` of hooks between runs, with what an earlier run has held for them."""
+        if woken:
             context = SessionRunContext(self._caller, self._raw, self._raw.global_step)
-            answering = [
-                (hook, hook.after_run, None) for hook in hooks if hook.after_run is not None
-            ]
             with self._raw.after_own_run():
-                answer(answering, context, None, self._no_records, self._note_stop)
-            self._ask_next_due([hook for hook in hooks if hook.sleeps])
+                for hook, held in woken.items():
+                    if hook.after_run is not None:
+                        answering = [(hook, hook.after_run, 0)]
+                        records = held.records or self._no_records
+                        answer(answering, context, [held.value], records, self._note_stop)
+            self._ask_next_due([hook for hook in woken if hook.sleeps])
+
+    def _answering(self, turn: Turn, result: Any, records: tuple[Any, Any]) -> Sequence[Answering]:
+        """Return the hooks that ``turn`` answers now, and keep the results of those that wait."""
+        if not (turn.hooks and self._iteration.is_open):
+            return turn.answering
+        epochs = self._epochs_done(self._raw.global_step or 0)
+        waiting = [it for it in turn.answering if it[0].is_due_by_epochs(epochs)]
+        for hook, _, place in waiting:
+            value = None if place is None else result[place]
+            self._held_back[hook] = Held(value, records, epochs)
+        return [it for it in turn.answering if it not in waiting]
+
+    def _epochs_done(self, step: int) -> float | Fraction:
+        """Return how many epochs are done at ``step``, if a hook goes by them."""
+        if self._epochs is None or self.due.epoch == math.inf:
+            return -math.inf
+        return self._epochs.done_at(step)
 
     def _draws_left(self) -> float:
         """Return how many runs may draw until an epoch ends for which a hook waits, or the data."""
@@ -396,13 +430,24 @@ class HookedSession:
         if shared is not None and any(it.epoch <= epochs and not it.is_lone for it in due):
             shared.wait()
         if self._iteration.is_open:
-            self._held_back.update(hook for hook in due if hook.waits)
-            due = [hook for hook in due if not hook.waits]
+            self._held_back.update((hook, _NOTHING_HELD) for hook in due if hook.waits)
+            due = [hook for hook in due if not hook.waits and self._may_ask(hook, epochs)]
         if not self._is_alone and hooks is self._hooks:
             due = [hook for hook in due if hook.always or not hook.is_taken]
             for hook in due:
                 hook.is_taken = True
         return tuple(due)
+
+    def _may_ask(self, hook: ScheduledHook, epochs: float | Fraction) -> bool:
+        """Return whether the next run has a later result for ``hook`` than one held back, if any.
+
+        It is that of the run which ends an epoch: the last one in the iteration. A hook that has
+        acted before the run, and is due at another time now, does not wait.
+        """
+        held = self._held_back.get(hook)
+        if held is None or hook.epoch > held.epochs:
+            return True
+        return math.floor(epochs) > math.floor(held.epochs)
 
     def _let_go(self, hooks: Iterable[ScheduledHook]) -> None:
         if not self._is_alone:
@@ -505,9 +550,7 @@ class HookedSession:
             self.runs += 1
         if made <= 0 and self.within_step:
             return []
-        epochs: float | Fraction = -math.inf
-        if self._epochs is not None and self.due.epoch < math.inf:
-            epochs = self._epochs.done_at(step)
+        epochs = self._epochs_done(step)
         if step < self.due.step and epochs < self.due.epoch and not is_named:
             return []
         asked = () if turn is None else turn.hooks
@@ -518,7 +561,7 @@ class HookedSession:
             and (step >= hook.step or epochs >= hook.epoch)
             and hook.watched is None
             and hook not in asked
-            and not (hook.waits and self._iteration.is_open)
+            and not (self._iteration.is_open and hook.waits_in_iteration(epochs))
         ]
 
     def check_iteration(self) -> None:
@@ -593,10 +636,12 @@ class HookedSession:
 
 
 def _in_order(
-    hooks: Sequence[ScheduledHook], turn: Turn, woken: Collection[ScheduledHook]
+    hooks: Sequence[ScheduledHook],
+    answering: Sequence[Answering],
+    woken: Collection[ScheduledHook],
 ) -> list[Answering]:
-    """Return the ``hooks`` that ``turn`` answers or has woken, in their order."""
-    by_hook: dict[ScheduledHook, Answering] = {it[0]: it for it in turn.answering}
+    """Return those that a run answers, ``answering``, or has woken, in the order of ``hooks``."""
+    by_hook: dict[ScheduledHook, Answering] = {it[0]: it for it in answering}
     by_hook |= {hook: (hook, hook.after_run, None) for hook in woken if hook.after_run is not None}
     return [by_hook[hook] for hook in hooks if hook in by_hook]
 

@@ -273,9 +273,10 @@ class MonitoredSession(CallableRuns):
     def iteration(self) -> Iterator[None]:
         """Return a context for the runs of one iteration of the loop: a whole, or not at all.
 
-        Checkpoints, evaluations and stops wait for the end of the ``with`` block, as do all hooks
-        with ``first`` or ``last``; others act in its runs, as elsewhere. A training that is resumed
-        begins with a whole iteration, so its result is that of an uninterrupted one.
+        Checkpoints, evaluations and stops wait for the end of the ``with`` block, as do hooks with
+        ``first`` or ``last``, and those that are due by epochs; others act in its runs, as
+        elsewhere. A training that is resumed begins with a whole iteration, so its result is that
+        of an uninterrupted one.
 
             while not session.should_stop():
                 with session.iteration():

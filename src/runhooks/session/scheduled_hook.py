@@ -118,8 +118,8 @@ class ScheduledHook:
         before_run: Its method; None if it does not override it.
         after_run: The same.
         name: What it is called in messages and checkpoints.
-        waits: Whether it waits for the end of an iteration of several runs, as one that evaluates
-            or saves.
+        waits: Whether it waits for the end of an iteration of several runs whenever it is due, as
+            one that evaluates or saves.
         sleeps: Whether it says when it is next due; if not, it is called in every run.
         watched: The tensor it watches in runs in which no other hook is due, or None.
         shared_time: The time of the group, by which a hook of all ranks lives; None: it lives by
@@ -218,6 +218,17 @@ class ScheduledHook:
             or epochs >= self.epoch
             or (now if self.shared_time is None else self.shared_time.now) >= self.time
         )
+
+    def is_due_by_epochs(self, epochs: float | Fraction) -> bool:
+        """Return whether it is due because ``epochs`` epochs are done."""
+        return not self.always and epochs >= self.epoch
+
+    def waits_in_iteration(self, epochs: float | Fraction) -> bool:
+        """Return whether it acts at the end of an iteration, when ``epochs`` epochs are done.
+
+        Hooks that are due by epochs do, too: they find the evaluation of that epoch.
+        """
+        return self.waits or self.is_due_by_epochs(epochs)
 
     def check(self, request: Any) -> None:
         """Raise TypeError if ``request`` is nothing that ``before_run`` may return."""

@@ -280,7 +280,8 @@ class RequestMerger:
             raise RuntimeError(
                 f"the hook {hook.name} asks for {min(names)!r} on one rank, but each rank holds a "
                 "part of it, and this one would wait for the others: let all ranks call the hook, "
-                "with hook.runs_on = 'all'"
+                "in hooks and not in chief_only_hooks, with hook.runs_on = 'all'; or, if it acts "
+                "on the chief alone, set asks_on_all = True in its class"
             )
 
     def lacks_step(

@@ -179,8 +179,13 @@ def elements_of(graph: AnalyzedGraph, fetches: Any) -> list[Any]:
     return [graph.as_graph_element(leaf) for leaf in leaves]
 
 
-def needed(elements: Iterable[Any], fed: Collection[str] = ()) -> Iterator[Any]:
-    """Yield the operations that ``elements`` need, except for the tensors named in ``fed``."""
+def needed(
+    elements: Iterable[Any], fed: Collection[str] = (), *, for_value: bool = False
+) -> Iterator[Any]:
+    """Yield the operations that ``elements`` need, except for the tensors named in ``fed``.
+
+    ``for_value``: only those that their values are made of, not those that merely come before.
+    """
     pending, seen = list(elements), set()
     while pending:
         element = pending.pop()
@@ -188,7 +193,19 @@ def needed(elements: Iterable[Any], fed: Collection[str] = ()) -> Iterator[Any]:
         if operation not in seen and not (fed and element.name in fed):
             seen.add(operation)
             yield operation
-            pending += [*operation.inputs, *operation.control_inputs]
+            pending += operation.inputs
+            if not for_value:
+                pending += operation.control_inputs
+
+
+def accumulated(variable: Any, value: Any, update: Any) -> bool:
+    """Return whether ``update`` changes ``variable``, and ``value`` is made of it."""
+    handle = getattr(variable, "handle", None)
+    tensor = variable.op.outputs[0] if handle is None else handle
+    if tensor.op not in needed([value], for_value=True):
+        return False
+    changing = {op for op in tensor.consumers() if op.type not in _READERS}
+    return not changing.isdisjoint(needed([update]))
 
 
 class AnalyzedGraph:

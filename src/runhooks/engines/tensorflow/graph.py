@@ -11,7 +11,7 @@ import tensorflow as tf
 from runhooks.contract import RawSession
 from runhooks.engines.tensorflow.engine import ENGINE, TensorFlow
 from runhooks.engines.tensorflow.epochs import add_epoch, add_epoch_mean, put_before_steps
-from runhooks.engines.tensorflow.fetches import analyzed
+from runhooks.engines.tensorflow.fetches import accumulated, analyzed
 from runhooks.engines.tensorflow.opener import TensorFlowOpener
 from runhooks.engines.tensorflow.session import is_session, observed
 from runhooks.graph import names
@@ -136,6 +136,11 @@ class TensorFlowGraph(BaseGraph):
             return element
         found = self._graph.as_graph_element(element)
         return found.outputs[0] if isinstance(found, tf.Operation) else found
+
+    def resets_of(self, value: Any, update: Any) -> list[Any]:
+        keys = v1.GraphKeys.LOCAL_VARIABLES, v1.GraphKeys.METRIC_VARIABLES
+        found = {it.op.name: it for key in keys for it in self._graph.get_collection(key)}
+        return [it.initializer for it in found.values() if accumulated(it, value, update)]
 
     def add_to_collection(self, key: str, value: Any) -> None:
         self._graph.add_to_collection(key, value)
