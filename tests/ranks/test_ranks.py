@@ -61,15 +61,17 @@ def test_a_rank_has_two_connections_to_the_store_beside_that_of_torch(ranks):
 
 
 @pytest.mark.parametrize(
-    ("event", "reason", "collective"), [("SIGTERM", "SIGTERM", True), ("stop", "enough", False)]
+    ("event", "reason", "collective"),
+    [("SIGTERM", "SIGTERM", True), ("stop", "Events (enough)", False)],
 )
 def test_what_stops_one_rank_stops_all_at_the_same_step(ranks, event, reason, collective):
-    found = ended(ranks.train(at={"1": {"5": event}}, collective=collective))
+    training = ranks.train(at={"1": {"5": event}}, collective=collective)
+    found = ended(training)
     assert errors(found) == [None, None]
     assert found[0]["runs"] == found[1]["runs"] >= 5
     assert found[0]["step"] == found[1]["step"] == found[0]["runs"]
-    assert all(reason in it["reason"] for it in found)
-    assert "(rank 1)" in found[0]["reason"]
+    assert [it["reason"] for it in found] == [reason] * 2
+    assert f"after rank 1 asked for it: {reason}" in training.log(0)
 
 
 def test_ranks_stop_after_a_whole_step_of_several_runs(ranks):
@@ -82,7 +84,7 @@ def test_ranks_stop_after_a_whole_step_of_several_runs(ranks):
         assert errors(found) == [None, None]
         assert found[0]["runs"] == found[1]["runs"] == 4 * found[0]["step"]
         assert found[0]["step"] == found[1]["step"] >= 2
-        assert "(rank 1)" in found[0]["reason"]
+        assert found[0]["reason"] == found[1]["reason"]
 
 
 @pytest.mark.parametrize("is_asked", [True, False])

@@ -184,6 +184,7 @@ class Agreement:
         self._keeps_time = False  # the chief does
         self._has_struck = False
         self._ended_at = 0.0
+        self._asked_by = 0
         self._is_told = self._is_over = False
         self._loop = threading.get_ident()
 
@@ -347,8 +348,8 @@ class Agreement:
     def _act(self, run: float, live: LiveSession | None) -> None:
         for decision in self._decisions.due(run):
             if decision.kind == STOP:
-                here = decision.rank == self._group.rank
-                self._stop.ask(decision.text + ("" if here else f" (rank {decision.rank})"))
+                self._stop.ask(decision.text)
+                self._asked_by = decision.rank
             elif live is not None:
                 self._has_struck = False
                 self._placement.time.take(decision.text)
@@ -365,8 +366,8 @@ class Agreement:
         self._ended_at = clock.monotonic()
         secs = self._ended_at - self._decisions.heard_at
         _log.info(
-            "all %d ranks stop before run %s, %.2f seconds after it was asked for",
-            *(self._group.size, self._decisions.stop_at, secs),
+            "all %d ranks stop before run %s, %.2f seconds after rank %d asked for it: %s",
+            *(self._group.size, self._decisions.stop_at, secs, self._asked_by, self._stop.reason),
         )
         if steps and self._group.is_chief:
             _log.warning(
