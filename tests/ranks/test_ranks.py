@@ -190,6 +190,9 @@ def test_a_rank_that_dies_in_a_save_beside_the_loop_ends_the_others(waiting):
     statuses, found = waiting["dies saving"].end()
     assert statuses == [0, -signal.SIGKILL], waiting["dies saving"].log(0)
     assert found[0]["error"][0] == "RuntimeError"  # of gloo
+    (note,) = (it for it in found[0]["notes"] if "has probably died" in it)
+    assert "so rank 1 has" in note
+    assert "model.ckpt-" in note
 
 
 def test_a_rank_that_never_comes_is_named(ranks):
@@ -314,7 +317,7 @@ def test_all_ask_for_what_all_hold_and_the_chief_logs_it(ranks):
 def test_a_value_that_stays_divided_is_refused_with_what_makes_it_whole(ranks):
     found = ended(ranks.train(asks_for="model/weight"))
     assert "TypeError" in [it["error"][0] for it in found]
-    assert all("full_tensor()" in it["error"][1] for it in found)
+    assert all("rh.call(lambda w: w.full_tensor(), tensor)" in it["error"][1] for it in found)
 
 
 def test_two_trainings_in_one_directory_are_refused(ranks):

@@ -153,6 +153,7 @@ def _triggers(attributes: Iterable[tuple[str, Any]]) -> Iterable[str]:
 _log = logging.getLogger("runhooks")
 
 _STRIKE = "strike"
+_COLLECTIVES = ("gloo", "nccl")  # name themselves in the errors of collective operations
 _SHOWN = 8  # of many ranks, in a message that all of them read
 
 
@@ -263,10 +264,10 @@ class Agreement:
         self._decisions.runs += 1
         return result
 
-    def blame(self, error: BaseException) -> BaseException:
+    def blame(self, error: BaseException, checkpoint: str | None) -> BaseException:
         """Tell the other ranks of ``error``; return it, or the failure that it is an effect of.
 
-        Whatever others say of this rank, it raises its own error.
+        Whatever others say of this rank, it raises its own error. ``checkpoint``: the last one.
         """
         here = self._group.rank
         if isinstance(error, PeerFailedError):
@@ -280,8 +281,20 @@ class Agreement:
                 error = failure
             elif isinstance(failure, PeerFailedError) and failure.cause != described(error):
                 add_note(error, f"for the other ranks, {failure}")
+            elif failure is None and any(it in str(error).lower() for it in _COLLECTIVES):
+                add_note(error, self._lost_peer(checkpoint))
         self._tell(error)
         return error
+
+    def _lost_peer(self, checkpoint: str | None) -> str:
+        others = [rank for rank in range(self._group.size) if rank != self._group.rank]
+        who = f"rank {others[0]}" if len(others) == 1 else "another rank"
+        found = "no checkpoint yet" if checkpoint is None else checkpoint
+        return (
+            f"no rank has told of an error of its own, so {who} has probably died without one, as "
+            "by SIGKILL or for lack of memory: see the log of the launcher. The last checkpoint of "
+            f"all ranks, from which they resume, is {found}"
+        )
 
     def close(self, error: BaseException | None) -> list[BaseException]:
         """End the agreement, together or because of ``error``; return the errors of doing so."""
