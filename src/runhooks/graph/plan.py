@@ -279,7 +279,8 @@ def _fed_tensors(graph: BaseGraph, keys: Iterable[Any]) -> tuple[Tensor, ...]:
                 raise
             names = [f"{it}:0" for it in names] if key.endswith(":0") else names
             near = suggestion(key, names) or f"; its placeholders are {names}"
-            fed = {getattr(it, "name", it).removesuffix(":0") for it in keys}
+            given = (it.name if isinstance(it, Tensor) else str(it) for it in keys)
+            fed = {it.removesuffix(":0") for it in given}
             missing = ", ".join(repr(it) for it in names if it.removesuffix(":0") not in fed)
             near += f"; not fed: {missing}" if missing else ""
             raise ValueError(f"feed_dict: nothing is named {key!r} in the graph{near}") from None
