@@ -193,6 +193,7 @@ def test_a_rank_that_dies_in_a_save_beside_the_loop_ends_the_others(waiting):
     (note,) = (it for it in found[0]["notes"] if "has probably died" in it)
     assert "so rank 1 has" in note
     assert "model.ckpt-" in note
+    assert note in waiting["dies saving"].log(0)
 
 
 def test_a_rank_that_never_comes_is_named(ranks):

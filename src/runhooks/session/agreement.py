@@ -282,7 +282,10 @@ class Agreement:
             elif isinstance(failure, PeerFailedError) and failure.cause != described(error):
                 add_note(error, f"for the other ranks, {failure}")
             elif failure is None and any(it in str(error).lower() for it in _COLLECTIVES):
-                add_note(error, self._lost_peer(checkpoint))
+                note = self._lost_peer(checkpoint)
+                add_note(error, note)
+                # A launcher may kill this rank before its traceback is shown.
+                _log.error("%s failed: %s", self._group.runtime, note)
         self._tell(error)
         return error
 

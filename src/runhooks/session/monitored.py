@@ -179,7 +179,10 @@ class MonitoredSession(CallableRuns):
 
     @property
     def stop_reason(self) -> str | None:
-        """Why it stops: the hook or signal that asked, or the reason given to ``request_stop``."""
+        """Why it stops: the hook or signal that asked, or the reason given to ``request_stop``.
+
+        The same on all ranks that train together, whichever of them has asked.
+        """
         live = self._session.session
         return self._stop.reason or (None if live is None else live.stop_reason)
 
