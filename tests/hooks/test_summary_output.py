@@ -119,6 +119,38 @@ def test_summaries_are_written_by_the_chief_or_by_each_rank_in_its_folder(tmp_pa
     assert all(len(it.scalars["loss"].steps) == 4 for it in runs.values())
 
 
+@pytest.mark.parametrize("says_rank", [False, True])
+def test_a_hook_of_ones_own_writes_on_each_rank_in_its_folder(tmp_path, says_rank):
+    class Own(rh.SessionRunHook):
+        def __init__(self, directory, rank):
+            self.directory, self.rank = directory, rank
+
+        def begin(self):
+            self.writer = summary.FileWriterCache.get(self.directory)
+
+        def after_run(self, run_context, run_values):
+            self.writer.scalar("rank", self.rank, run_context.next_step)
+
+        def end(self, session):
+            self.writer.flush()
+
+    def train(rank):
+        op = rh.train.get_or_create_global_step().assign_add(1)
+        directory = tmp_path / "rank-1" if says_rank and rank == 1 else tmp_path
+        with rh.MonitoredSession(hooks=[Own(directory, rank)]) as session:
+            for _ in range(4):
+                session.run(op)
+
+    on_both(train)
+    runs = read(tmp_path)
+    found = {name: list(it.scalars["rank"].values) for name, it in runs.items()}
+    assert found == {".": [0.0] * 4, "rank-1": [1.0] * 4}
+    assert all(
+        [it.step for it in run.session_logs] == [1]
+        for run in read(tmp_path, kinds=["session_log"]).values()
+    )
+
+
 def test_throughput_is_that_of_all_ranks(tmp_path):
     clock = FakeClock()
 

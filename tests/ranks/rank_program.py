@@ -230,6 +230,7 @@ def train(folder, case, rank, size, events):
             run(folder, case, rank, events, hooks, batches, found)
     except Exception as error:  # noqa: BLE001 - the test looks at it
         found["error"] = [type(error).__name__, str(error)]
+        found["notes"] = getattr(error, "__notes__", [])
         found["cause"] = type(error.__cause__).__name__
     found["runs"] = hook.runs
     found["acted"] = [it.acted for it in hooks if isinstance(it, CountsCalls)]

@@ -61,15 +61,17 @@ def test_a_rank_has_two_connections_to_the_store_beside_that_of_torch(ranks):
 
 
 @pytest.mark.parametrize(
-    ("event", "reason", "collective"), [("SIGTERM", "SIGTERM", True), ("stop", "enough", False)]
+    ("event", "reason", "collective"),
+    [("SIGTERM", "SIGTERM", True), ("stop", "Events (enough)", False)],
 )
 def test_what_stops_one_rank_stops_all_at_the_same_step(ranks, event, reason, collective):
-    found = ended(ranks.train(at={"1": {"5": event}}, collective=collective))
+    training = ranks.train(at={"1": {"5": event}}, collective=collective)
+    found = ended(training)
     assert errors(found) == [None, None]
     assert found[0]["runs"] == found[1]["runs"] >= 5
     assert found[0]["step"] == found[1]["step"] == found[0]["runs"]
-    assert all(reason in it["reason"] for it in found)
-    assert "(rank 1)" in found[0]["reason"]
+    assert [it["reason"] for it in found] == [reason] * 2
+    assert f"after rank 1 asked for it: {reason}" in training.log(0)
 
 
 def test_ranks_stop_after_a_whole_step_of_several_runs(ranks):
@@ -82,7 +84,7 @@ def test_ranks_stop_after_a_whole_step_of_several_runs(ranks):
         assert errors(found) == [None, None]
         assert found[0]["runs"] == found[1]["runs"] == 4 * found[0]["step"]
         assert found[0]["step"] == found[1]["step"] >= 2
-        assert "(rank 1)" in found[0]["reason"]
+        assert found[0]["reason"] == found[1]["reason"]
 
 
 @pytest.mark.parametrize("is_asked", [True, False])
@@ -188,6 +190,10 @@ def test_a_rank_that_dies_in_a_save_beside_the_loop_ends_the_others(waiting):
     statuses, found = waiting["dies saving"].end()
     assert statuses == [0, -signal.SIGKILL], waiting["dies saving"].log(0)
     assert found[0]["error"][0] == "RuntimeError"  # of gloo
+    (note,) = (it for it in found[0]["notes"] if "has probably died" in it)
+    assert "so rank 1 has" in note
+    assert "model.ckpt-" in note
+    assert note in waiting["dies saving"].log(0)
 
 
 def test_a_rank_that_never_comes_is_named(ranks):
@@ -312,7 +318,7 @@ def test_all_ask_for_what_all_hold_and_the_chief_logs_it(ranks):
 def test_a_value_that_stays_divided_is_refused_with_what_makes_it_whole(ranks):
     found = ended(ranks.train(asks_for="model/weight"))
     assert "TypeError" in [it["error"][0] for it in found]
-    assert all("full_tensor()" in it["error"][1] for it in found)
+    assert all("rh.call(lambda w: w.full_tensor(), tensor)" in it["error"][1] for it in found)
 
 
 def test_two_trainings_in_one_directory_are_refused(ranks):

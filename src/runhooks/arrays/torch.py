@@ -133,7 +133,8 @@ class TorchArrays(ArrayLibrary):
         if type(array) is not torch.Tensor and hasattr(array, "full_tensor"):
             raise TypeError(
                 f"a {type(array).__name__} is spread over several processes: give what its "
-                "full_tensor() returns, called in all of them, or to_local(), the part of this one"
+                "full_tensor() returns, called in all of them, or to_local(), the part of this "
+                "one; in a graph, give rh.call(lambda w: w.full_tensor(), tensor)"
             )
 
     def number(self, array: Any) -> float | None:

@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 from runhooks import arguments
+from runhooks.ranks import current_group
 from runhooks.stores import is_url, joined, normal, without_file_scheme
 
 
@@ -35,3 +36,13 @@ def inside(place: str | os.PathLike[str], *names: str) -> str:
     # Not a Path, which would turn gs:// into gs:/.
     text = os.fspath(place)
     return joined(text, *names) if is_url(text) else os.path.join(text, *names)  # noqa: PTH118
+
+
+def rank_folder(directory: str | os.PathLike[str]) -> str | os.PathLike[str]:
+    """Return ``directory`` on the chief, and its folder ``rank-1`` on rank 1.
+
+    A directory that has the name of the rank already is that of the rank.
+    """
+    group, own = current_group(), f"rank-{current_group().rank}"
+    is_own = os.path.basename(os.fsdecode(directory).rstrip("/")) == own  # noqa: PTH119 - or a URL
+    return directory if group.is_chief or is_own else inside(directory, own)

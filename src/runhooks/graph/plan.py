@@ -278,6 +278,7 @@ def _element(graph: BaseGraph, argument: str, leaf: Any) -> Tensor | Operation:
 
 def _fed_tensors(graph: BaseGraph, keys: Iterable[Any]) -> tuple[Tensor, ...]:
     feeds: dict[Tensor, None] = {}
+    keys = list(keys)
     for key in keys:
         try:
             tensor = _element(graph, "feed_dict", key)
@@ -288,6 +289,10 @@ def _fed_tensors(graph: BaseGraph, keys: Iterable[Any]) -> tuple[Tensor, ...]:
                 raise
             names = [f"{it}:0" for it in names] if key.endswith(":0") else names
             near = suggestion(key, names) or f"; its placeholders are {names}"
+            given = (it.name if isinstance(it, Tensor) else str(it) for it in keys)
+            fed = {it.removesuffix(":0") for it in given}
+            missing = ", ".join(repr(it) for it in names if it.removesuffix(":0") not in fed)
+            near += f"; not fed: {missing}" if missing else ""
             raise ValueError(f"feed_dict: nothing is named {key!r} in the graph{near}") from None
         if not isinstance(tensor, Tensor):
             raise TypeError(f"feed_dict: {key!r} is an operation; feed a tensor, such as 'name:0'")

@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeAlias
-from weakref import WeakKeyDictionary
 
 from runhooks import clock
 from runhooks.contract import (
@@ -18,13 +17,14 @@ from runhooks.contract import (
     StopSignal,
 )
 from runhooks.engines.foreign import session_of
-from runhooks.events.place import inside
+from runhooks.events.place import rank_folder
 from runhooks.graph.base import Framework, Log, get_default_graph
 from runhooks.graph.build import get_global_step
 from runhooks.graph.epochs import has_epochs
 from runhooks.graph.nodes import Variable
 from runhooks.ranks import current_group
-from runhooks.summary import FileWriterCache, SessionLog, SessionStatus
+from runhooks.summary import FileWriterCache, SessionLog
+from runhooks.summary.file_writer import mark_start
 from runhooks.summary.sinks.multi_writer import AnyWriter, adapted
 from runhooks.trigger import Due, Timer, no_epochs
 
@@ -108,17 +108,8 @@ def acts_here(hook: SessionRunHook) -> bool:
     return current_group().is_chief or hook.runs_on == "all"
 
 
-def rank_folder(directory: str | os.PathLike[str]) -> str | os.PathLike[str]:
-    """Return ``directory`` on the chief, and its folder ``rank-1`` on rank 1."""
-    group = current_group()
-    return directory if group.is_chief else inside(directory, f"rank-{group.rank}")
-
-
 #: A writer of summaries as hooks take it; see ``summary.adapted``.
 SummaryWriter: TypeAlias = AnyWriter
-
-#: The writers that have the START of a session already.
-_started: WeakKeyDictionary[RawSession, list[Any]] = WeakKeyDictionary()
 
 
 class SummaryOutput:
@@ -167,28 +158,23 @@ class SummaryOutput:
         if not on_each_rank and not current_group().is_chief:
             self._writer = None
         elif self._output_dir is not None:
+            self._given = FileWriterCache.get(self._output_dir)
             directory = rank_folder(self._output_dir)
-            self._given = FileWriterCache.get(directory)
             get_default_graph().engine.share_event_file(self._given, directory)
             self._writer = adapted(self._given)
         elif self._is_others:
             self._message = get_default_graph().engine.message
 
     def start(self, session: RawSession) -> None:
-        """Write that a session starts, or goes on, at the step after its global step.
+        """Write that a session starts, unless it is written; to a directory also the graph, once.
 
-        TensorBoard then drops what an earlier session wrote of the steps that are made again. Of
-        all hooks that share a writer the first one writes this. The file of a directory also gets
-        the graph, once.
+        Of all hooks that share a writer the first one writes this.
         """
         if self._writer is None:
             return
         if self._output_dir is not None:
             self._writer.graph(session.graph)
-        writers = _started.setdefault(session_of(session), [])
-        if all(self._given is not writer for writer in writers):
-            writers.append(self._given)
-            self.add_session_log(SessionLog(SessionStatus.START), step_of(session) + 1)
+        mark_start(session_of(session), step_of(session), self._given, self.add_session_log)
 
     def add_session_log(self, session_log: SessionLog, step: int) -> None:
         """Add ``session_log`` at ``step``."""

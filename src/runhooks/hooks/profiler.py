@@ -21,14 +21,13 @@ from runhooks.contract import (
 )
 from runhooks.engines.foreign import session_of
 from runhooks.errors import described
-from runhooks.events.place import place
+from runhooks.events.place import place, rank_folder
 from runhooks.hooks.base import (
     TensorFlowHook,
     TimedHook,
     log_of,
     next_step_of,
     not_training,
-    rank_folder,
     step_of,
 )
 from runhooks.stores.path import StorePath, path_of

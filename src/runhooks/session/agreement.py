@@ -153,6 +153,7 @@ def _triggers(attributes: Iterable[tuple[str, Any]]) -> Iterable[str]:
 _log = logging.getLogger("runhooks")
 
 _STRIKE = "strike"
+_COLLECTIVES = ("gloo", "nccl")  # name themselves in the errors of collective operations
 _SHOWN = 8  # of many ranks, in a message that all of them read
 
 
@@ -184,6 +185,7 @@ class Agreement:
         self._keeps_time = False  # the chief does
         self._has_struck = False
         self._ended_at = 0.0
+        self._asked_by = 0
         self._is_told = self._is_over = False
         self._loop = threading.get_ident()
 
@@ -262,10 +264,10 @@ class Agreement:
         self._decisions.runs += 1
         return result
 
-    def blame(self, error: BaseException) -> BaseException:
+    def blame(self, error: BaseException, checkpoint: str | None) -> BaseException:
         """Tell the other ranks of ``error``; return it, or the failure that it is an effect of.
 
-        Whatever others say of this rank, it raises its own error.
+        Whatever others say of this rank, it raises its own error. ``checkpoint``: the last one.
         """
         here = self._group.rank
         if isinstance(error, PeerFailedError):
@@ -279,8 +281,23 @@ class Agreement:
                 error = failure
             elif isinstance(failure, PeerFailedError) and failure.cause != described(error):
                 add_note(error, f"for the other ranks, {failure}")
+            elif failure is None and any(it in str(error).lower() for it in _COLLECTIVES):
+                note = self._lost_peer(checkpoint)
+                add_note(error, note)
+                # A launcher may kill this rank before its traceback is shown.
+                _log.error("%s failed: %s", self._group.runtime, note)
         self._tell(error)
         return error
+
+    def _lost_peer(self, checkpoint: str | None) -> str:
+        others = [rank for rank in range(self._group.size) if rank != self._group.rank]
+        who = f"rank {others[0]}" if len(others) == 1 else "another rank"
+        found = "no checkpoint yet" if checkpoint is None else checkpoint
+        return (
+            f"no rank has told of an error of its own, so {who} has probably died without one, as "
+            "by SIGKILL or for lack of memory: see the log of the launcher. The last checkpoint of "
+            f"all ranks, from which they resume, is {found}"
+        )
 
     def close(self, error: BaseException | None) -> list[BaseException]:
         """End the agreement, together or because of ``error``; return the errors of doing so."""
@@ -347,8 +364,8 @@ class Agreement:
     def _act(self, run: float, live: LiveSession | None) -> None:
         for decision in self._decisions.due(run):
             if decision.kind == STOP:
-                here = decision.rank == self._group.rank
-                self._stop.ask(decision.text + ("" if here else f" (rank {decision.rank})"))
+                self._stop.ask(decision.text)
+                self._asked_by = decision.rank
             elif live is not None:
                 self._has_struck = False
                 self._placement.time.take(decision.text)
@@ -365,8 +382,8 @@ class Agreement:
         self._ended_at = clock.monotonic()
         secs = self._ended_at - self._decisions.heard_at
         _log.info(
-            "all %d ranks stop before run %s, %.2f seconds after it was asked for",
-            *(self._group.size, self._decisions.stop_at, secs),
+            "all %d ranks stop before run %s, %.2f seconds after rank %d asked for it: %s",
+            *(self._group.size, self._decisions.stop_at, secs, self._asked_by, self._stop.reason),
         )
         if steps and self._group.is_chief:
             _log.warning(

@@ -19,6 +19,7 @@ from runhooks.session.hooked import LiveSession
 from runhooks.session.inputs import INPUT_STATES
 from runhooks.session.scheduled_hook import RankPlacement, hook_note, noting_hook
 from runhooks.session.threads import Coordinator
+from runhooks.summary.file_writer import SessionFiles
 
 RESERVED_PREFIXES = (INPUT_STATES, OBJECT_STATES)
 
@@ -77,21 +78,21 @@ class HookList:
     """Makes the calls to hooks outside of runs, in their order, and names each hook in its errors.
 
     Hooks that are given here take part in every run; one that joins later, with ``join``, takes
-    part only in the runs that name it. ``saves_states``: whether checkpoints keep their states.
+    part only in the runs that name it. ``is_nested``: whether the loop is inside another one, whose
+    session it runs; checkpoints do not keep the states of its hooks.
     """
 
-    def __init__(
-        self, hooks: Iterable[SessionRunHook] | None, *, saves_states: bool = True
-    ) -> None:
+    def __init__(self, hooks: Iterable[SessionRunHook] | None, *, is_nested: bool = False) -> None:
         self._names: set[str] = set()  # also of those that run on other ranks alone
         self._numbers: dict[str, int] = {}  # where to look for the next name of a kind
         self._hooks = {self._name(hook): hook for hook in in_order(hooks)}
-        self._saves_states = saves_states
+        self._is_nested = is_nested
         self._begun: dict[str, SessionRunHook] = {}
         self._begun_ids: set[int] = set()
         self._saved: dict[str, dict[str, _SavedObject]] = {}  # by hook, by name in checkpoints
         self._compared = False
         self._placement: RankPlacement | None = None
+        self._files = SessionFiles()
 
     def place(self, placement: RankPlacement) -> None:
         """Keep the hooks that run on this rank, and let those of all live by one time."""
@@ -105,12 +106,16 @@ class HookList:
 
     def begin(self) -> None:
         """Call ``begin`` of the hooks; the default graph is the one they may add to."""
+        if not self._is_nested:
+            self._files.begin()
         for name, hook in self._hooks.items():
             self._begin(name, hook)
 
     def start(self, session: LiveSession) -> None:
         """Add all hooks to a new session, those that joined an earlier one too."""
         was_asked = session.coord.should_stop()
+        if not self._is_nested:
+            self._files.start(session.raw, self._begun.values())
         for name, hook in self._in_order():
             self._start(name, hook, session, always=name in self._hooks)
             if not was_asked and session.stopped_by is None and session.coord.should_stop():
@@ -130,11 +135,13 @@ class HookList:
 
     def end(self, raw: RawSession) -> list[BaseException]:
         """Call ``end`` of every hook, even if one raises, and return the errors."""
-        return [
+        errors = [
             error
             for name, hook in self._in_order()
             for error in caught(partial(self._end, name, hook, raw))
         ]
+        self._files.end()
+        return errors
 
     def on_exception(self, raw: RawSession | None, error: BaseException) -> None:
         """Call ``on_exception`` of every hook that has it, and flush all event files.
@@ -145,6 +152,7 @@ class HookList:
             on_exception = getattr(hook, "on_exception", None)  # a foreign hook may lack it
             for failure in caught(partial(on_exception, raw, error)) if on_exception else ():
                 add_note(error, f"on_exception of the hook {name} then raised {described(failure)}")
+        self._files.end()
         # Now, or events that are lost would raise an error in the next session of the process.
         for failure in caught(partial(flush_all, timeout=_FLUSH_SECS)):
             add_note(error, f"writing events then failed: {error_text(failure)}")
@@ -197,7 +205,7 @@ class HookList:
             hook.begin()
         self._begun[name] = hook
         self._begun_ids.add(id(hook))
-        if not self._saves_states:
+        if self._is_nested:
             return
         objects = getattr(hook, "saved_objects", None)  # a foreign hook may lack it
         if objects is not None:
@@ -219,6 +227,7 @@ class HookList:
         self, name: str, hook: SessionRunHook, session: LiveSession, *, always: bool
     ) -> None:
         """Restore a hook's state, hand it the session, and add it to the runs."""
+        SessionFiles.note_held(hook)
         saved, phase = self._saved.get(name, {}), "load_state_dict"
         try:
             with self._time_of(hook):

@@ -145,7 +145,7 @@ class MonitoredSession(CallableRuns):
                 if self._agreement is not None:
                     self._agreement.open(self._live())
             except BaseException as error:
-                outcome = self._blamed(error)
+                outcome = self._blamed(error, None)
                 self._hook_list.on_exception(None, outcome)
                 self._leave([outcome])
                 if outcome is error:
@@ -179,7 +179,10 @@ class MonitoredSession(CallableRuns):
 
     @property
     def stop_reason(self) -> str | None:
-        """Why it stops: the hook or signal that asked, or the reason given to ``request_stop``."""
+        """Why it stops: the hook or signal that asked, or the reason given to ``request_stop``.
+
+        The same on all ranks that train together, whichever of them has asked.
+        """
         live = self._session.session
         return self._stop.reason or (None if live is None else live.stop_reason)
 
@@ -505,7 +508,8 @@ class MonitoredSession(CallableRuns):
             live, raw = self._session.session, self._tf_sess()
             causes = (error, *interrupts, None if live is None else thread_failure(live.coord))
             outcome = next((it for it in causes if it is not None), None)
-            outcome = self._finish() if outcome is None else self._blamed(outcome)
+            checkpoint = None if raw is None else raw.checkpoint
+            outcome = self._finish() if outcome is None else self._blamed(outcome, checkpoint)
             reason = "close was called" if outcome is None else described(outcome)
             self._stop.ask((live and live.stop_reason) or reason)
             step = None if raw is None else raw.global_step
@@ -530,9 +534,9 @@ class MonitoredSession(CallableRuns):
             return None
         return next(iter(caught(partial(self._agreement.finish, self.global_step))), None)
 
-    def _blamed(self, error: BaseException) -> BaseException:
+    def _blamed(self, error: BaseException, checkpoint: str | None) -> BaseException:
         """Return ``error``, or the failure of another rank that it is an effect of."""
-        return error if self._agreement is None else self._agreement.blame(error)
+        return error if self._agreement is None else self._agreement.blame(error, checkpoint)
 
     def _leave(self, errors: Sequence[BaseException]) -> list[BaseException]:
         """Leave the other ranks, because of the first of ``errors`` if there is one."""

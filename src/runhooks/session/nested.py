@@ -39,7 +39,7 @@ class NestedLoop:
     """
 
     def __init__(self, hooks: Iterable[SessionRunHook] | None) -> None:
-        self._hooks = HookList(hooks, saves_states=False)
+        self._hooks = HookList(hooks, is_nested=True)
 
     def begin(self) -> None:
         """Call ``begin`` of the hooks, in the default graph; once, for all loops to come."""

@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, NamedTuple
 
 from runhooks import arguments, clock
+from runhooks.contract import RawSession
 from runhooks.errors import call_all
-from runhooks.events import Event, Message, OnFull
+from runhooks.events import Event, Message, OnFull, SessionLog, SessionStatus
 from runhooks.events.format import proto
-from runhooks.events.place import identity, place
+from runhooks.events.place import identity, place, rank_folder
 from runhooks.events.writing.background import LINGER_SECS
 from runhooks.events.writing.event_sink import EventSink, StoreQueue
 from runhooks.events.writing.write_queue import MAX_QUEUE, WriteQueue
@@ -80,6 +81,10 @@ class SharedFile:
             file._writers.add(writer)
             return file
 
+    def is_of(self, writer: Any) -> bool:
+        """Return whether ``writer`` alone has it open."""
+        return set(self._writers) == {writer}
+
     def leave(self, writer: Any) -> None:
         """Flush; close the file if no other writer has it open.
 
@@ -106,6 +111,7 @@ class SharedFile:
     def forked(cls) -> None:
         """Forget the lock: somebody may have held it in the parent when the process was forked."""
         cls.lock = threading.RLock()
+        SessionFiles.begun.clear()  # what the child writes goes on beside the parent's
         for file in list(cls._by_directory.values()):
             file.state.begin()  # the child makes files of its own
 
@@ -215,6 +221,11 @@ class FileWriter(QueuedWriter):
         return self._closed
 
     @property
+    def is_alone(self) -> bool:
+        """Whether no other writer has its file open."""
+        return self._file.is_of(self)
+
+    @property
     def dropped(self) -> int:
         """How many events were dropped because too many were waiting."""
         return self._queue.dropped
@@ -322,8 +333,108 @@ def _graph_event(graph: AnyGraph | None, graph_def: AnyGraph | None, step: int) 
     return Event(clock.wall(), step, graph_def=encode_graph(given))
 
 
+#: The directories and other writers that have the START of a session.
+_started: weakref.WeakKeyDictionary[RawSession, dict[str | int, Any]] = weakref.WeakKeyDictionary()
+
+
+def mark_start(
+    session: RawSession,
+    step: int | None,
+    writer: Any,
+    add: Callable[[SessionLog, int], object] | None = None,
+) -> None:
+    """Write that ``session`` starts, or goes on, at the step after ``step``.
+
+    Readers then leave out what an earlier session wrote of the steps that are made again. It is
+    written once for each session, and once for each directory, whatever writers it has.
+
+    Args:
+        session: The session.
+        step: The global step at which it starts; None: its graph has none, and nothing is written.
+        writer: What is to have it.
+        add: Writes it; None: ``writer.add_session_log``.
+    """
+    key = _path_of(writer) if isinstance(writer, FileWriter) else id(writer)
+    started = _started.setdefault(session, {})
+    if step is not None and key not in started:
+        started[key] = writer
+        (add or writer.add_session_log)(SessionLog(SessionStatus.START), step + 1)
+
+
+class SessionFiles:
+    """The directories that one loop and its hooks write to by ``FileWriterCache``.
+
+    Each has the start of every session of the loop: of the first, and of those after a loss. They
+    are those that the thread of the loop asks the cache for from ``begin`` to ``end``, or any other
+    thread if there is no other loop, and those whose writers are attributes of hooks.
+    """
+
+    #: All that have begun and not ended. Changed inside ``SharedFile.lock``.
+    begun: ClassVar[list[weakref.ref[SessionFiles]]] = []
+
+    def __init__(self) -> None:
+        self._paths: dict[str, None] = {}  # in the order in which they were asked for
+        self._session: RawSession | None = None
+        self._step: int | None = None  # at which it has started
+        self._thread = 0
+
+    def begin(self) -> None:
+        """Take the directories that are asked for from now on."""
+        with SharedFile.lock:
+            self._thread = threading.get_ident()
+            self.begun.append(weakref.ref(self))
+
+    def start(self, session: RawSession, hooks: Iterable[Any]) -> None:
+        """Mark that ``session`` starts, in all directories; those that come later get it, too."""
+        self._paths |= {_path_of(it): None for hook in hooks for it in _held_by(hook)}
+        self._session, self._step = session, session.global_step
+        for path in self._paths:
+            mark_start(session, self._step, FileWriterCache.writer(path))
+
+    def end(self) -> None:
+        """Take no more."""
+        self._session = None
+        with SharedFile.lock:
+            self.begun[:] = [it for it in self.begun if it() not in (None, self)]
+
+    @classmethod
+    def note(cls, *writers: FileWriter) -> None:
+        """Let the loop that has asked for ``writers`` take their directories."""
+        with SharedFile.lock:
+            begun = [it for ref in cls.begun if (it := ref()) is not None]
+            own = [it for it in begun if it._thread == threading.get_ident()]
+            if own or len(begun) == 1:
+                for writer in writers:
+                    (own or begun)[-1]._take(writer)
+
+    @classmethod
+    def note_held(cls, hook: Any) -> None:
+        """Note the writers that are attributes of a hook which joins its loop."""
+        cls.note(*_held_by(hook))
+
+    def _take(self, writer: FileWriter) -> None:
+        self._paths[_path_of(writer)] = None
+        # A start would hide what another writer has written to the file since.
+        if self._session is not None and writer.is_alone:
+            mark_start(self._session, self._step, writer)
+
+
+def _path_of(writer: FileWriter) -> str:
+    return identity(writer.get_logdir())
+
+
+def _held_by(hook: Any) -> list[FileWriter]:
+    """Return the writers of the cache that are attributes of ``hook``."""
+    values = vars(hook).values() if hasattr(hook, "__dict__") else ()
+    return [it for it in values if isinstance(it, FileWriter) and FileWriterCache.has(it)]
+
+
 class FileWriterCache:
-    """Shares one writer per directory. Any thread may ask for it."""
+    """Shares one writer per directory. Any thread may ask for it.
+
+    If a hook, or the loop of a session, asks for a directory, the session writes there at which
+    step it starts: readers leave out what an interrupted run wrote from that step on.
+    """
 
     _writers: ClassVar[dict[str, FileWriter]] = {}
 
@@ -331,17 +442,30 @@ class FileWriterCache:
     def get(cls, logdir: str | os.PathLike[str]) -> FileWriter:
         """Return the writer of ``logdir``, however its path is spelled.
 
-        If it was closed, or its file was deleted, it continues in a new file.
+        If it was closed, or its file was deleted, it continues in a new file. If several ranks
+        train together, those other than the chief get that of a directory of their own inside it:
+        ``rank-1`` on rank 1.
 
         Raises:
             OSError: No file can be made there.
         """
-        path = identity(place(logdir=logdir))
+        writer = cls.writer(identity(os.fspath(rank_folder(place(logdir=logdir)))))
+        SessionFiles.note(writer)
+        return writer
+
+    @classmethod
+    def writer(cls, path: str) -> FileWriter:
+        """Return the writer of ``path``, for no loop."""
         with SharedFile.lock:
             if path not in cls._writers:
                 cls._writers[path] = FileWriter(path)
             cls._writers[path].reopen()
             return cls._writers[path]
+
+    @classmethod
+    def has(cls, writer: FileWriter) -> bool:
+        """Return whether ``writer`` is one that it shares."""
+        return cls._writers.get(_path_of(writer)) is writer
 
     @classmethod
     def clear(cls) -> None:
