@@ -17,6 +17,9 @@ from runhooks.near_names import suggestion
 #: Types of operations whose name means their value, where others mean the operation.
 _FETCHED_AS_VALUES = ("StepOutput", "Placeholder", "Variable", "Call", "GetItem", LATEST)
 
+#: Types of operations of which a step is made, where their names are below its own.
+_INSIDE = ("Assign", "AssignAdd", "Call", "Step")
+
 #: Types of operations that have values of the step, and compute nothing of their own.
 _VALUES = ("StepOutput", "Placeholder", "Variable", "Part")
 
@@ -54,6 +57,14 @@ class NamedValues(ABC):
         if key not in self._made:
             self._made[key] = self.make(key)
         return self._made[key].outputs[0]
+
+    def operation_names(self) -> Iterator[str]:
+        """The names of the graph's operations, without those that a step is made of."""
+        names = {op.name for op in self._graph.get_operations()}
+        for op in self._graph.get_operations():
+            is_inside = op.type in _INSIDE and op.name.rpartition("/")[0] in names
+            if op.type != "Part" and not is_inside:
+                yield op.name
 
     @abstractmethod
     def make(self, name: str) -> Operation:
@@ -251,7 +262,7 @@ class StepValues(NamedValues):
         return ValueError(f"nothing is named {name!r} in the graph{gives}{near}")
 
     def _known(self, paths: Mapping[str, frozenset[str]]) -> Iterator[str]:
-        yield from (op.name for op in self._graph.get_operations() if op.type != "Part")
+        yield from self.operation_names()
         yield from self._given
         for name, its_paths in paths.items():
             yield from sorted(path if name == OUTPUTS else f"{name}/{path}" for path in its_paths)
