@@ -201,6 +201,7 @@ class DirectoryLockHook(SessionRunHook):
     """Refuses a second process, or session, that would save in the same directory."""
 
     first: ClassVar[bool] = True
+    is_of_the_session: ClassVar[bool] = True  # its errors are those of the session
     runs_on = "chief"
 
     def __init__(

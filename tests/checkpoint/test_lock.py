@@ -75,7 +75,7 @@ def test_a_directory_that_cannot_be_locked_is_named(tmp_path):
     (tmp_path / ".chief.lock").mkdir()
     with pytest.raises(IsADirectoryError, match=str(tmp_path)) as caught:
         train(tmp_path)
-    assert caught.value.__notes__ == ["in begin of the hook DirectoryLockHook"]
+    assert not getattr(caught.value, "__notes__", [])
 
 
 def files(directory):

@@ -1,5 +1,6 @@
 """Names: unique, scoped, and found again; a wrong one is answered with those that are near."""
 
+import numpy as np
 import pytest
 
 import runhooks as rh
@@ -134,3 +135,12 @@ def test_default_graph_of_before_is_back_after_a_nested_one():
         with outer.as_default():
             assert rh.get_default_graph() is outer
         assert rh.get_default_graph() is inner
+
+
+def test_names_of_what_a_step_is_made_of_are_not_suggested():
+    graph = rh.graph(lambda w: (w + 1, {"loss": w}), w=np.zeros(()))
+    with rh.Session(graph) as sess:
+        for name in ("train_opp", "count"):
+            with pytest.raises(ValueError, match="nothing is named") as caught:
+                sess.run(name)
+            assert "train_op/" not in str(caught.value)

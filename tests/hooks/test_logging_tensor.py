@@ -154,3 +154,16 @@ def test_a_summary_is_refused(graph):
     for hook in (rh.LoggingTensorHook([summary], 1), rh.ProgressHook(10, [summary])):
         with pytest.raises(ValueError, match="tensors must not be a summary, got 'shown:0'"):
             rh.MonitoredSession(hooks=[hook])
+
+
+@pytest.mark.parametrize("cadence", [{"every_n_iter": 2}, {"trigger": rh.Trigger(every_steps=2)}])
+def test_the_first_line_of_a_resumed_run_has_no_time(model, caplog, fake_clock, tmp_path, cadence):
+    caplog.set_level(logging.INFO, logger="runhooks")
+    for _ in range(2):
+        hook = rh.LoggingTensorHook({"s": model.global_step}, **cadence)
+        with rh.MonitoredTrainingSession(checkpoint_dir=tmp_path, hooks=[hook]) as sess:
+            for _ in range(4):
+                sess.run(model.train_op)
+                fake_clock.advance(1)
+    lines = [text for text in caplog.messages if text.startswith("s = ")]
+    assert ["sec" in line for line in lines] == [False, True, False, True]

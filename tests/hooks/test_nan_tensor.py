@@ -2,6 +2,7 @@
 
 import logging
 import math
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -255,3 +256,13 @@ def test_a_summary_is_refused_as_it_is_never_nan(build):
     summary = rh.summary.scalar("watched", loss)
     with pytest.raises(ValueError, match="loss_tensor must not be a summary, got 'watched:0'"):
         run(train_op, [rh.NanTensorHook(summary)])
+
+
+@pytest.mark.parametrize(("fails", "level"), [(True, "ERROR"), (False, "WARNING")])
+def test_tensorflows_line_is_logged(build, fails, level, caplog):
+    train_op, loss = build(NAN_AT_4)
+    hooks = [rh.NanTensorHook(loss, fail_on_nan_loss=fails)]
+    with pytest.raises(rh.train.NanLossDuringTrainingError) if fails else nullcontext():
+        run(train_op, hooks)
+    found = [it for it in caplog.records if "Model diverged with loss = NaN." in it.getMessage()]
+    assert [it.levelname for it in found] == [level]

@@ -16,7 +16,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "quickstart_tf1.py"
 PAGE = Path(__file__).parents[2] / "docs" / "migrating.md"
 
 
-ESTIMATOR, PREDICTION, CONVERSION, JAX = re.findall(
+ESTIMATOR, PREDICTION, CONVERSION, JAX, TORCH, NUMPY = re.findall(
     r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL
 )
 
@@ -71,6 +71,31 @@ def test_weights_move_to_jax_once(tmp_path, monkeypatch):
     assert all(np.any(first["state"]["1"]["0"][it]["weights"]) for it in ("mu", "nu"))
     Path("weights.npz").unlink()
     assert run(JAX.replace("last_step=200", "last_step=210"))["session"].global_step == 210
+
+
+@pytest.mark.parametrize(
+    ("code", "directory", "weights"),
+    [(TORCH, "runs/torch", "model/weights"), (NUMPY, "runs/numpy", "weights")],
+)
+def test_weights_and_moments_move_to_pytorch_and_numpy(
+    code, directory, weights, tmp_path, monkeypatch
+):
+    """They go on as TensorFlow's optimizer would, and as that of optax does."""
+    for module in ("optax", "torch"):
+        pytest.importorskip(module)
+    monkeypatch.chdir(tmp_path)
+    run(ESTIMATOR)
+    run(CONVERSION)
+    run(JAX)
+    run(code)
+    assert rh.load(directory, "global_step") == 200
+    with np.load("weights.npz") as moved:
+        np.testing.assert_array_equal(
+            rh.load(directory, weights, step=160), moved["state/0/weights"]
+        )
+    np.testing.assert_allclose(
+        rh.load(directory, weights), rh.load("runs/jax", "state/0/weights"), rtol=1e-4
+    )
 
 
 def test_the_first_program(tmp_path, monkeypatch):

@@ -121,3 +121,23 @@ def test_two_engines_train_in_one_process(tmp_path):
     assert (theirs.global_step, ours.global_step) == (3, 3)
     theirs.close()
     ours.close()
+
+
+@pytest.mark.parametrize(
+    ("fetches", "feeds", "meant"),
+    [
+        ("losss", {}, "'loss'"),
+        ({"a": ["losss:0"]}, {}, "'loss:0'"),
+        ("loss:0", {"xx:0": 1}, "'x:0'"),
+    ],
+)
+def test_misspelt_names_are_answered_with_those_that_may_be_meant(fetches, feeds, meant):
+    with tf.Graph().as_default():
+        tf.identity(tf.placeholder(tf.float32, [], "x"), name="loss")
+        with train.MonitoredSession() as session:
+            with pytest.raises((TypeError, ValueError)) as caught:
+                session.run(fetches, feeds)
+            assert f"did you mean {meant}?" in caught.value.__notes__[0]
+        with pytest.raises(KeyError) as caught:
+            train.MonitoredSession(hooks=[train.LoggingTensorHook(["losss"], every_n_iter=1)])
+        assert "did you mean 'loss'?" in caught.value.__notes__[0]

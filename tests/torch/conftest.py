@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
+from torch.optim.optimizer import _global_optimizer_pre_hooks
 
 import runhooks as rh
 
@@ -76,6 +76,6 @@ def hooks_left() -> Callable[..., int]:
             for module in modules
             for part in module.modules()
         )
-        return on_modules + len(_global_optimizer_pre_hooks) + len(_global_optimizer_post_hooks)
+        return on_modules + len(_global_optimizer_pre_hooks)
 
     return hooks_left

@@ -208,3 +208,18 @@ def test_what_runs_eagerly_is_said_once_a_session(training, caplog):
                 sess.run("train_op", training.batch)
                 sess.run(["activations/model/0", "train_op"], training.batch)
         assert len([it for it in caplog.messages if "torch.compile" in it]) == sessions
+
+
+def test_gradients_that_a_compiled_optimizer_has_applied_are_not_saved(training, tmp_path):
+    update = torch.compile(training.optimizer.step, backend="eager")
+
+    def step(images, labels):
+        training.optimizer.zero_grad()
+        nn.functional.cross_entropy(training.model(images), labels).backward()
+        update()
+
+    with rh.Session(rh.torch.graph(step, **training.objects)) as sess:
+        for number in range(3):
+            sess.run("train_op", training.batch)
+            rh.Saver().save(sess, tmp_path / "model.ckpt", number)
+            assert "gradients" not in rh.load(tmp_path)

@@ -79,3 +79,205 @@ def test_graph_without_micro_steps_takes_such_a_checkpoint(tmp_path):
     graph = rh.torch.graph(lambda: None, model=flat.model, optimizer=flat.optimizer)
     with rh.Session(graph) as sess:
         rh.Saver().restore(sess, tmp_path / "pending")
+
+
+PARTS = 4
+
+
+class OneStep:
+    """Each run is a micro-batch and counts; the step updates after every few, in one of the ways
+    in which loops are written."""
+
+    def __init__(self, update, set_to_none=True):
+        torch.manual_seed(0)
+        self.model = nn.Linear(2, 1)
+        self.head = nn.Linear(1, 1)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), 0.1)
+        self.slow = torch.optim.SGD(self.head.parameters(), 0.1)
+        self.scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+        self.update, self.set_to_none = update, set_to_none
+        self.x = torch.randn(32, 8, 2)
+        objects = {name: getattr(self, name) for name in ("model", "head", "optimizer", "slow")}
+        self.graph = rh.torch.graph(self.step, scaler=self.scaler, **objects)
+
+    def clear(self, optimizer=None):
+        (optimizer or self.optimizer).zero_grad(set_to_none=self.set_to_none)
+
+    def backward(self, step):
+        return self.head(self.model(self.x[step])).square().mean()
+
+    def step(self, step):
+        self.update(self, int(step))
+
+
+def clear_at_the_end(it, step):
+    it.backward(step).backward()
+    if (step + 1) % PARTS == 0:
+        nn.utils.clip_grad_norm_(it.model.parameters(), 0.1)
+        it.optimizer.step()
+        it.clear()
+        it.clear(it.slow)
+
+
+def clear_at_the_start(it, step):
+    if step % PARTS == 0:
+        it.clear()
+    it.backward(step).backward()
+    if (step + 1) % PARTS == 0:
+        it.optimizer.step()
+
+
+def update_at_the_start(it, step):
+    if step and step % PARTS == 0:
+        nn.utils.clip_grad_norm_(it.model.parameters(), 0.1)
+        it.optimizer.step()
+        it.clear()
+    it.backward(step).backward()
+
+
+def update_one_of_two_in_each_run(it, step):
+    it.backward(step).backward()
+    it.optimizer.step()
+    it.clear()
+    if (step + 1) % PARTS == 0:
+        it.slow.step()
+        it.clear(it.slow)
+
+
+def scale(it, step):
+    it.scaler.scale(it.backward(step)).backward()
+    if (step + 1) % PARTS == 0:
+        it.scaler.step(it.optimizer)
+        it.scaler.update()
+        it.clear()
+
+
+ACCUMULATE = [
+    clear_at_the_end,
+    clear_at_the_start,
+    update_at_the_start,
+    update_one_of_two_in_each_run,
+    scale,
+]
+
+
+@pytest.mark.parametrize("set_to_none", [True, False])
+@pytest.mark.parametrize("update", ACCUMULATE)
+def test_stop_between_two_updates_of_a_step_that_counts_loses_nothing(
+    update, set_to_none, tmp_path
+):
+    undisturbed = OneStep(update, set_to_none)
+    with rh.Session(undisturbed.graph) as sess:
+        for step in range(12):
+            rh.Saver(max_to_keep=None).save(sess, tmp_path / "model.ckpt", step)
+            sess.run("train_op")
+    for step in range(12):
+        resumed = OneStep(update, set_to_none)
+        with rh.Session(resumed.graph) as sess:
+            rh.Saver().restore(sess, f"{tmp_path}/model.ckpt-{step}")
+            for _ in range(step, 12):
+                sess.run("train_op")
+        assert torch.equal(resumed.model.weight, undisturbed.model.weight), step
+        assert torch.equal(resumed.head.weight, undisturbed.head.weight), step
+
+
+def update_always(it, step):
+    it.clear()
+    it.clear(it.slow)
+    it.backward(step).backward()
+    it.optimizer.step()
+    it.slow.step()
+
+
+def update_always_and_clear(it, step):
+    it.backward(step).backward()
+    it.optimizer.step()
+    it.slow.step()
+    it.clear()
+    it.clear(it.slow)
+
+
+def train_two_in_turn(it, step):
+    """As a GAN: the loss of the second one leaves gradients in the first, too."""
+    it.clear()
+    it.head(it.model(it.x[step])).mean().backward()
+    it.optimizer.step()
+    it.clear(it.slow)
+    it.backward(step).backward()
+    it.slow.step()
+
+
+def train_the_second_now_and_then(it, step):
+    """As the critic of a GAN, whose generator is trained after some steps of the critic."""
+    it.clear()
+    it.head(it.model(it.x[step])).mean().backward(inputs=list(it.model.parameters()))
+    it.optimizer.step()
+    if step % 2 == 0:
+        it.clear(it.slow)
+        it.backward(step).backward(inputs=list(it.head.parameters()))
+        it.slow.step()
+
+
+@pytest.mark.parametrize("set_to_none", [True, False])
+@pytest.mark.parametrize(
+    "update",
+    [
+        update_always,
+        update_always_and_clear,
+        train_two_in_turn,
+        train_the_second_now_and_then,
+    ],
+)
+def test_gradients_that_an_optimizer_has_applied_are_not_saved(update, set_to_none, tmp_path):
+    training = OneStep(update, set_to_none)
+    with rh.Session(training.graph) as sess:
+        for step in range(4):
+            sess.run("train_op")
+            rh.Saver().save(sess, tmp_path / "model.ckpt", step)
+            assert "gradients" not in rh.load(tmp_path)
+
+
+def test_gradients_of_an_optimizer_that_was_not_given_are_saved_as_well(tmp_path, caplog):
+    model = nn.Linear(2, 1)
+    hidden = [torch.optim.SGD(model.parameters(), 0.1)]
+
+    def train_step(step):
+        model(torch.ones(1, 2)).sum().backward()
+        if step == 0:
+            hidden[0].step()
+            hidden[0].zero_grad()
+
+    with rh.Session(rh.torch.graph(train_step, model=model)) as sess:
+        sess.run("train_op")
+        assert "'train_op' calls an optimizer, SGD, that is no object" in caplog.text
+        sess.run("train_op")
+        rh.Saver().save(sess, tmp_path / "model.ckpt")
+    assert caplog.text.count("SGD") == 1
+    assert rh.load(tmp_path / "model.ckpt", "gradients/model/weight").tolist() == [[1, 1]]
+
+
+class Both:
+    """Has an optimizer inside, and saves its state."""
+
+    def __init__(self, optimizer):
+        self.optimizers = [optimizer]
+
+    def state_dict(self):
+        return self.optimizers[0].state_dict()
+
+    def load_state_dict(self, state):
+        self.optimizers[0].load_state_dict(state)
+
+
+def test_optimizers_that_an_object_holds_or_of_other_parameters_are_not_warned_of(caplog):
+    model, other = nn.Linear(2, 1), nn.Linear(2, 1)
+    optimizers = Both(torch.optim.SGD(model.parameters(), 0.1))
+    others = Both(torch.optim.SGD(other.parameters(), 0.1))
+
+    def train_step():
+        for it in (*optimizers.optimizers, *others.optimizers):
+            it.step()
+
+    with rh.Session(rh.torch.graph(train_step, model=model, optimizers=optimizers)) as sess:
+        sess.run("train_op")
+    assert not caplog.records

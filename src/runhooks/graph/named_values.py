@@ -20,6 +20,9 @@ _FETCHED_AS_VALUES = (
     *("StepOutput", "Placeholder", "PlaceholderWithDefault", "Variable", "Call", "GetItem", LATEST),
 )
 
+#: Types of operations of which a step is made, where their names are below its own.
+_INSIDE = ("Assign", "AssignAdd", "Call", "Step")
+
 #: Types of operations that have values of the step, and compute nothing of their own.
 _VALUES = ("StepOutput", "Placeholder", "PlaceholderWithDefault", "Variable", "Part")
 
@@ -69,6 +72,14 @@ class NamedValues(ABC):
     def is_unsure(self, name: str) -> bool:
         """Return whether it will be known only later if anything has that name."""
         return False
+
+    def operation_names(self) -> Iterator[str]:
+        """The names of the graph's operations, without those that a step is made of."""
+        names = {op.name for op in self._graph.get_operations()}
+        for op in self._graph.get_operations():
+            is_inside = op.type in _INSIDE and op.name.rpartition("/")[0] in names
+            if op.type != "Part" and not is_inside:
+                yield op.name
 
     @abstractmethod
     def make(self, name: str) -> Operation:
@@ -300,7 +311,7 @@ class StepValues(NamedValues):
         return ValueError(f"nothing is named {name!r} in the graph{gives}{near}")
 
     def _known(self, paths: Mapping[str, frozenset[str]]) -> Iterator[str]:
-        yield from (op.name for op in self._graph.get_operations() if op.type != "Part")
+        yield from self.operation_names()
         yield from self._given
         for name, its_paths in paths.items():
             yield from sorted(path if name == OUTPUTS else f"{name}/{path}" for path in its_paths)

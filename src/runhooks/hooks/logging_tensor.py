@@ -86,6 +86,7 @@ class LoggingTensorHook(TensorFlowHook):
         self._iter_count = 0  # what the timer goes by: the number of the run, or the global step
         self._announced: int | None = None  # the run in which the hook is due; it sleeps until then
         self._logged_step: int | None = None  # the global step of the last line
+        self._has_line = False  # of this process: a time since the line of another tells nothing
         self._steps_per_run = 1.0  # above 1 if a run makes several, or other workers make some
 
     def begin(self) -> None:
@@ -95,6 +96,7 @@ class LoggingTensorHook(TensorFlowHook):
         if self._log_at_end or self._timer.trigger.at_end:
             check_for_end(get_default_graph(), self._current_tensors)
         self._logged_step = None
+        self._has_line = False
         self._start_over()
 
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
@@ -177,12 +179,13 @@ class LoggingTensorHook(TensorFlowHook):
         """
         log = self._log
         secs, _ = self._timer.update_last_triggered_step(self._iter_count)
+        is_first, self._has_line = not self._has_line, True
         if self._formatter is not None:
             with np.printoptions(suppress=True):
                 log.info("%s", self._formatter(tensor_values))
             return
         line = _line(self._named.labelled(tensor_values))
-        log.info("%s", line if secs is None else f"{line} ({secs:.3f} sec)")
+        log.info("%s", line if secs is None or is_first else f"{line} ({secs:.3f} sec)")
 
 
 def _timer_of(cadence: Mapping[str, Any], at_end: bool) -> Timer:

@@ -28,6 +28,9 @@ from runhooks.trigger import Due, Timer, Trigger
 _NESTED = (Mapping, list, tuple)
 _CANNOT_READ = (BufferError, TypeError, ValueError, struct.error)
 
+#: TensorFlow's line, for which logs are searched.
+_DIVERGED = "Model diverged with loss = NaN."
+
 
 class NanTensorHook(SessionRunHook):
     """Raises ``NanLossDuringTrainingError``, or asks to stop, when a loss is NaN.
@@ -175,8 +178,9 @@ class NanTensorHook(SessionRunHook):
         error: Exception = self._error(self._loss.name, step, value, self._text(value))
         self._found = error
         if self._fail_on_nan_loss:
+            self._log.error(_DIVERGED)
             raise error
-        self._log.warning("%s; asking to stop", error)
+        self._log.warning("%s %s; asking to stop", _DIVERGED, error)
         return True
 
 

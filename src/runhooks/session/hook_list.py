@@ -201,7 +201,8 @@ class HookList:
         return name
 
     def _begin(self, name: str, hook: SessionRunHook) -> None:
-        with noting_hook(name, "begin"), self._time_of(hook):
+        is_given = not getattr(hook, "is_of_the_session", False)
+        with noting_hook(name, "begin") if is_given else nullcontext(), self._time_of(hook):
             hook.begin()
         self._begun[name] = hook
         self._begun_ids.add(id(hook))

@@ -10,8 +10,10 @@ import numpy as np
 import tensorflow as tf
 
 from runhooks.arrays.trees import Container, builtin_container_of, mapped
+from runhooks.errors import add_note
 from runhooks.graph import nest
 from runhooks.graph.engine import BoundedCache
+from runhooks.near_names import suggestion
 
 _ATTRIBUTE = "runhooks_step_graph"
 
@@ -220,6 +222,20 @@ class AnalyzedGraph:
     def as_graph_element(self, element: Any) -> Any:
         """Return the tensor or operation that ``element``, itself or its name, stands for."""
         return self.launched.as_graph_element(element)
+
+    def note_near_names(self, error: Exception, fetches: Any) -> None:
+        """Add names that were meant to an ``error`` of TensorFlow, for the unknown in ``fetches``.
+
+        The message stays TensorFlow's.
+        """
+        operations = {op.name: op for op in self.launched.get_operations()}
+        for leaf in nest.leaves(fetches):
+            name, colon, _ = leaf.partition(":") if isinstance(leaf, str) else ("", "", "")
+            if not name or name in operations:
+                continue
+            tensors = [f"{it}:0" for it, op in operations.items() if op.outputs]
+            if near := suggestion(leaf, tensors if colon else operations):
+                add_note(error, f"nothing is named {leaf!r} in the graph{near}")
 
 
 def analyzed(graph: Any) -> AnalyzedGraph:

@@ -95,8 +95,9 @@ class TensorFlowGraph(BaseGraph):
     def as_graph_element(self, element: Any) -> Any:
         try:
             return self._graph.as_graph_element(element)
-        except KeyError:
+        except KeyError as error:
             if element not in (EPOCH, f"{EPOCH}:0") or steps_per_epoch(self) is None:
+                analyzed(self._graph).note_near_names(error, element)
                 raise
             return self._number_of_epoch(EPOCH)
 

@@ -174,7 +174,12 @@ class Session(_Session, SessionState):  # type: ignore[misc]
 
     def run_plainly(self, fetches: Any, *given: Any) -> Any:
         """``Session.run`` of TensorFlow."""
-        return v1.Session.run(self, fetches, *given)
+        try:
+            return v1.Session.run(self, fetches, *given)
+        except (TypeError, ValueError) as error:
+            fed = given[0] if given and isinstance(given[0], Mapping) else ()
+            self.analyzed_graph.note_near_names(error, [fetches, *fed])
+            raise
 
     def _find(self, fetches: Any, feed_dict: Any) -> CallableRun | None:
         """Return the run of ``fetches``, made now if it is new; None if ``Session.run`` has to."""

@@ -349,7 +349,7 @@ class ObjectTensors(NamedValues):
         raise ValueError(f"nothing is named {name!r} in the graph ({self._objects}){near}")
 
     def _known(self, name: str) -> Iterator[str]:
-        yield from (op.name for op in self._graph.get_operations())
+        yield from self.operation_names()
         yield from self._given
         yield from (f"{it}/{path}" for it, paths in self._carried.items() for path in paths)
         yield from (f"{it}/{RATE}" for it in self._objects.optimizers())

@@ -45,6 +45,7 @@ def warn_of_forgotten(step: str, fn: Callable[..., Any], objects: TorchObjects) 
     for name, value in _used_by(fn):
         if isinstance(value, Optimizer) and id(value) not in known:
             known.add(id(value))
+            objects.pending_gradients.know(value)
             _log.warning(
                 "the step %r uses %r, an optimizer that is no object of the graph, so that "
                 "checkpoints do not hold its state: give it too, such as %s=%s",
@@ -271,8 +272,7 @@ def step(
         args: The arguments of ``fn``, as for ``rh.call``. None: as for ``rh.torch.graph``; steps
             share placeholders, and the key of a run.
         counts: Whether a run of this step increases the global step. Use False for micro-steps that
-            accumulate gradients: the global step then counts updates, and checkpoints hold the
-            gradients.
+            accumulate gradients: the global step then counts updates.
         data: As for ``rh.torch.graph``: each run of this step draws an element.
         epochs: As for ``rh.torch.graph``.
 
@@ -324,8 +324,6 @@ def _add_step(
     )
     within.objects.steps[op.name] = fn
     warn_of_forgotten(op.name, fn, within.objects)
-    if not counts:
-        within.objects.keep_pending_gradients()
     _add_outputs(within, op, wanted, name)
     return op
 

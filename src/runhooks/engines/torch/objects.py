@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import Any
@@ -23,9 +23,9 @@ from runhooks.checkpoint.averages import saved_averages
 from runhooks.engines.conform import fitted
 from runhooks.engines.torch.carried import is_carried
 from runhooks.engines.torch.engine import Averages
+from runhooks.engines.torch.pending import PendingGradients
 from runhooks.engines.torch.states import (
     SEED,
-    PendingGradients,
     RandomStates,
     StateAsDict,
     join,
@@ -36,6 +36,7 @@ from runhooks.engines.torch.states import (
     unwrapped,
 )
 from runhooks.errors import add_note
+from runhooks.graph import nest
 from runhooks.graph.generators import generators_left_alone
 from runhooks.graph.objects import OBJECT_STATES, PENDING, RANDOM_STATES, Arrays, Resized
 from runhooks.near_names import suggestion
@@ -135,9 +136,10 @@ class TorchObjects:
         given = {name: _stateful(name, it) for name, it in self._objects.items()}
         kinds = torch.Generator | np.random.RandomState
         self._generators = [it for it in self._objects.values() if isinstance(it, kinds)]
-        self._saved = {**given, RANDOM_STATES: RandomStates()}
-        #: Those that steps have left which do not count.
-        self.pending_gradients = PendingGradients(self.modules())
+        #: What steps have left in the gradients of parameters for the next one.
+        self.pending_gradients = PendingGradients(self.modules(), self.optimizers().values())
+        pending = {PENDING: self.pending_gradients}
+        self._saved = {**given, RANDOM_STATES: RandomStates(), **pending}
         self._averages: dict[str, Averages] = {}
         #: The steps, by name, as they were given.
         self.steps: dict[str, Callable[..., Any]] = {}
@@ -164,10 +166,6 @@ class TorchObjects:
         """As ``StatefulObjects.settle``."""
         self._settled = self.begun
         self.has_logged_eager = False
-
-    def keep_pending_gradients(self) -> None:
-        """From now on save the gradients that steps which do not count have left."""
-        self._saved[PENDING] = self.pending_gradients
 
     @contextmanager
     def preserved(self) -> Iterator[None]:
@@ -259,6 +257,23 @@ class TorchObjects:
                     name,
                 )
 
+    def check_optimizers(self, step: str, optimizers: Iterable[torch.optim.Optimizer]) -> None:
+        """Log, once for each, which of ``optimizers`` are not given, that ``step`` has called."""
+        for it in optimizers:
+            if self.pending_gradients.know(it) and not self._holds(it):
+                _log.warning(
+                    "the step %r calls an optimizer, %s, that is no object of the graph, so that "
+                    "checkpoints do not hold its state: give it too, such as optimizer=optimizer",
+                    *(step, type(it).__name__),
+                )
+
+    def _holds(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Whether an object has ``optimizer`` in an attribute, and so may save its state."""
+        kinds = nn.Module | torch.optim.lr_scheduler.LRScheduler  # which do not
+        holders = [it for it in self._objects.values() if not isinstance(it, kinds)]
+        held = [value for it in holders for value in getattr(it, "__dict__", {}).values()]
+        return any(it is optimizer for it in nest.leaves(held))
+
     def check_modes(self) -> None:
         """Log, once for each module that an optimizer updates, that a step leaves it in eval mode.
 
@@ -327,7 +342,7 @@ class TorchObjects:
 
     def owns(self, name: str) -> bool:
         """As ``StatefulObjects.owns``."""
-        return name.partition("/")[0] in (*self._saved, PENDING)
+        return name.partition("/")[0] in self._saved
 
     def loader(
         self,

@@ -162,13 +162,17 @@ def step_function(
 
     def begun(*args: Any) -> Any:
         objects.begun += 1
-        gradients.pending = not counts
-        returned = fn(*args)
+        gradients.begin(counts=counts)
+        try:
+            returned = fn(*args)
+        finally:
+            stepped = gradients.end()
         # In the first run, and not when a hook asks for one hours later.
         while unseen:
             unseen[-1](returned[-1] if carries else returned)
             unseen.pop()
         objects.check_modes()
+        objects.check_optimizers(name, stepped)
         return returned
 
     return begun
