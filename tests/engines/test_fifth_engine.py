@@ -29,7 +29,6 @@ SUITE = [
     "session/test_monitored_training_session.py",
     "session/test_off_steps.py",
     "session/test_recoverable.py",
-    "summary/test_ops.py",
 ]
 
 
