@@ -332,7 +332,8 @@ class Launcher:
 
 # What most programs of a kind find loaded, so that one launcher starts them all.
 PLAIN = [
-    *("runhooks.plain", "runhooks.training", "runhooks.hooks.evaluation"),
+    *("runhooks.plain", "runhooks.engines.numpy.engine", "numpy.ma"),
+    *("runhooks.training", "runhooks.hooks.evaluation"),
     *("runhooks.hooks.stopping", "runhooks.hooks.watchdog"),
 ]
 DIGITS = ["sklearn.datasets", "sklearn.model_selection", "PIL.Image"]
