@@ -85,7 +85,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def _share_what_jax_compiles(config: pytest.Config) -> None:
     """Keep what is compiled for all processes, of the next tests, too."""
-    if "JAX_COMPILATION_CACHE_DIR" in os.environ:
+    if "JAX_COMPILATION_CACHE_DIR" in os.environ or not hasattr(config, "cache"):
         return
     folder = config.cache.mkdir("compiled")
     if sum(file.stat().st_size for file in folder.iterdir()) > _COMPILED_BYTES:

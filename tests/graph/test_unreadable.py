@@ -26,13 +26,13 @@ def test_a_resumed_run_passes_over_what_could_not_be_read(source, runs, tmp_path
     assert found == undisturbed
 
 
-def test_a_resumed_run_passes_over_what_a_worker_could_not_read(launcher_with, tmp_path):
-    launcher = launcher_with("runhooks.training", "torch.utils.data", OMP_NUM_THREADS="1")
-
+def test_a_resumed_run_passes_over_what_a_worker_could_not_read(torch_launcher, tmp_path):
     def drawn(folder, kill_at=0):
         log = tmp_path / "log"
-        process = launcher.start(log, Path(unreadable_program.__file__), tmp_path / folder, kill_at)
-        assert launcher.wait(process) == 0, log.read_text()
+        process = torch_launcher.start(
+            log, Path(unreadable_program.__file__), tmp_path / folder, kill_at
+        )
+        assert torch_launcher.wait(process) == 0, log.read_text()
         return json.loads(log.read_text().splitlines()[-1])
 
     undisturbed = drawn("undisturbed")
