@@ -35,7 +35,6 @@ def loader_launcher(launcher_with):
         *("runhooks.plain", "runhooks.engines.numpy.engine", "numpy.ma"),
         *("runhooks.training", "runhooks.hooks.others", "jax.numpy", "grain"),
         *("torchdata.stateful_dataloader", "torch.utils.data"),
-        OMP_NUM_THREADS="1",
     )
 
 
