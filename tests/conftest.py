@@ -31,8 +31,9 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # torch asks the name server at each connection of ranks; a lost answer costs 5 seconds else.
 os.environ.setdefault("RES_OPTIONS", "timeout:1")
 
-# Threads of OpenBLAS wait for work by spinning, from the import of NumPy on, in every process.
+# Threads of OpenBLAS, and those of OpenMP in torch, wait for work by spinning, in every process.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 # What takes longest comes first, so that no process is left alone with it at the end.
@@ -85,7 +86,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def _share_what_jax_compiles(config: pytest.Config) -> None:
     """Keep what is compiled for all processes, of the next tests, too."""
-    if "JAX_COMPILATION_CACHE_DIR" in os.environ:
+    if "JAX_COMPILATION_CACHE_DIR" in os.environ or not hasattr(config, "cache"):
         return
     folder = config.cache.mkdir("compiled")
     if sum(file.stat().st_size for file in folder.iterdir()) > _COMPILED_BYTES:
@@ -332,7 +333,8 @@ class Launcher:
 
 # What most programs of a kind find loaded, so that one launcher starts them all.
 PLAIN = [
-    *("runhooks.plain", "runhooks.training", "runhooks.hooks.evaluation"),
+    *("runhooks.plain", "runhooks.engines.numpy.engine", "numpy.ma"),
+    *("runhooks.training", "runhooks.hooks.evaluation"),
     *("runhooks.hooks.stopping", "runhooks.hooks.watchdog"),
 ]
 DIGITS = ["sklearn.datasets", "sklearn.model_selection", "PIL.Image"]
@@ -417,13 +419,13 @@ class Training:
 @pytest.fixture(scope="session")
 def torch_launcher(launcher_with) -> Launcher:
     """Starts programs that train with torch."""
-    return launcher_with(*TORCH, OMP_NUM_THREADS="1", KERAS_BACKEND="torch")
+    return launcher_with(*TORCH, KERAS_BACKEND="torch")
 
 
 @pytest.fixture(scope="session")
 def jax_launcher(launcher_with) -> Launcher:
     """Starts programs that train with JAX."""
-    return launcher_with(*JAX, OMP_NUM_THREADS="1", KERAS_BACKEND="jax")
+    return launcher_with(*JAX, KERAS_BACKEND="jax")
 
 
 @pytest.fixture(scope="session")

@@ -132,18 +132,6 @@ def test_jax(page, caplog):
     assert sum("compiled" in message for message in caplog.messages) == 1
 
 
-@pytest.fixture
-def one_thread():
-    """Small tensors are slow on threads that wait for a busy machine."""
-    import torch
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
-@pytest.mark.usefixtures("one_thread")
 def test_pytorch(page, caplog):
     with caplog.at_level(logging.INFO, "runhooks"):
         names, _ = page("pytorch.md")
@@ -153,7 +141,6 @@ def test_pytorch(page, caplog):
     assert names["session"].global_step == 2  # updates
 
 
-@pytest.mark.usefixtures("one_thread")
 def test_porting(page):
     _, printed = page("porting.md")  # it compares the weights of both loops itself
     by_hand = [line.split()[-1] for line in printed if line.startswith("epoch ")][:3]

@@ -1,9 +1,5 @@
 """Weights of JAX: in the structure, with the dtypes and on the devices of an example."""
 
-import os
-import subprocess
-import sys
-
 import equinox as eqx
 import flax.linen as nn
 import jax
@@ -137,6 +133,7 @@ import jax, jax.numpy as jnp, numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 import runhooks as rh
 
+jax.config.update("jax_num_cpu_devices", 8)
 devices = np.array(jax.devices())
 before, after = Mesh(devices.reshape(4, 2), ("a", "b")), Mesh(devices.reshape(2, 4), ("x", "y"))
 values = {"w": jnp.arange(64.0).reshape(8, 8), "b": jnp.arange(8.0), "key": jax.random.key(1)}
@@ -170,16 +167,10 @@ print(sorted(device.id for device in found.devices()), found.tolist())
 """
 
 
-def test_onto_another_mesh(tmp_path):
-    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
-    ended = subprocess.run(
-        [sys.executable, "-c", MESHES, tmp_path],
-        env=os.environ | flags,
-        capture_output=True,
-        text=True,
-    )
-    assert ended.returncode == 0, ended.stderr[-3000:]
-    assert ended.stdout.splitlines() == [
+def test_onto_another_mesh(jax_launcher, tmp_path):
+    status, said = jax_launcher.run(tmp_path, MESHES, tmp_path)
+    assert status == 0, said
+    assert said.splitlines() == [
         *["{(2, 4)}"] * 2,
         "[0, 1] [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]",
     ]

@@ -259,15 +259,17 @@ def test_a_part_of_an_epoch_ends_with_the_element_that_fills_it(source, every, s
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_a_run_resumed_in_mid_epoch_goes_on_as_an_undisturbed_one(source, tmp_path):
+@pytest.mark.parametrize("stops", [range(1, 10), [3, 7, 9]], ids=["at each step", "at some"])
+def test_a_run_resumed_in_mid_epoch_goes_on_as_an_undisturbed_one(source, stops, tmp_path):
     cadences = [1, 2, 0.5] if source in LONG else [1, 2]  # no half of an unknown length
-    undisturbed = train_by_epochs(source, *cadences)
-    for step in range(1, 10):
-        arguments = {"checkpoint_dir": tmp_path / str(step), "save_checkpoint_steps": 1}
-        calls, losses = train_by_epochs(source, *cadences, fails_at=step, **arguments)
+    calls, losses = {every: [] for every in cadences}, []
+    for step in [*stops, None]:
+        arguments = {"checkpoint_dir": tmp_path, "save_checkpoint_steps": 1, "fails_at": step}
         more_calls, more_losses = train_by_epochs(source, *cadences, **arguments)
-        joined = {every: calls[every] + more_calls[every] for every in cadences}
-        assert (joined, losses + more_losses) == undisturbed, step
+        assert step is None or len(losses + more_losses) == step
+        calls = {every: calls[every] + more_calls[every] for every in cadences}
+        losses += more_losses
+    assert (calls, losses) == train_by_epochs(source, *cadences)
 
 
 @pytest.mark.parametrize("source", ["torch", "stream", "fed"])

@@ -26,6 +26,14 @@ def test_a_list_of_summaries(train, model, summary, tmp_path):
     ]
 
 
+@pytest.mark.every_engine
+def test_strings_are_tensors_too(train, tmp_path):
+    strings = rh.summary.tensor_summary("t", ["a", "b"])
+    train(rh.SummarySaverHook(2, output_dir=tmp_path, summary_op=strings), steps=1)
+    ((_, _, value),) = rh.events.read(tmp_path)["."].tensors["t"]
+    assert value.tolist() == [b"a", b"b"]
+
+
 def test_the_summaries_of_a_scaffold(model, summary, tmp_path):
     scaffold = rh.Scaffold()
     hook = rh.SummarySaverHook(10, output_dir=tmp_path, scaffold=scaffold)

@@ -1,7 +1,7 @@
 """One process of jax.distributed that trains on an array which spans all of them.
 
-``jax_program.py PORT EVENT RANK``: to what happens to rank 1 alone: a SIGTERM, and then on to step
-30; a SIGKILL; or its data end.
+``jax_program.py FOLDER PORT EVENT RANK``: to what happens to rank 1 alone: a SIGTERM, and then on
+to step 30; a SIGKILL; or its data end.
 """
 
 import faulthandler
@@ -22,7 +22,7 @@ from runhooks.ranks import current_group
 
 faulthandler.dump_traceback_later(100, exit=True)
 logging.basicConfig(level=logging.INFO, format="%(message)s")
-port, event, rank, folder = sys.argv[1], sys.argv[2], int(sys.argv[3]), Path.cwd()
+folder, port, event, rank = Path(sys.argv[1]), *sys.argv[2:4], int(sys.argv[4])
 jax.config.update("jax_platforms", "cpu")
 jax.distributed.initialize(f"127.0.0.1:{port}", 2, rank)
 

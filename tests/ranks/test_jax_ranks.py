@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,9 +19,9 @@ SIZE = 2
 
 
 class Training:
-    """The processes of one program, which have begun."""
+    """The processes of one program, which have begun; ``start`` returns how to wait for one."""
 
-    def __init__(self, folder, program, *words):
+    def __init__(self, start, folder, program, *words):
         folder.mkdir()
         self.folder = folder
         self.holder = socket.socket(socket.AF_INET6)  # jax shares the port; nobody else can take it
@@ -28,15 +29,11 @@ class Training:
         self.holder.bind(("::", 0))
         port = self.holder.getsockname()[1]
         words = [HERE / program, *(port if it == "PORT" else it for it in words)]
-        self.processes = []
-        for rank in range(SIZE):
-            with (folder / f"{rank}.log").open("w") as log:
-                command = [sys.executable, *map(str, words), str(rank)]
-                self.processes.append(subprocess.Popen(command, stdout=log, stderr=log, cwd=folder))
+        self.waits = [start(folder / f"{rank}.log", *words, rank) for rank in range(SIZE)]
 
     def end(self):
         """Return the statuses of all processes, and what they have said."""
-        statuses = [process.wait() for process in self.processes]
+        statuses = [wait() for wait in self.waits]
         self.holder.close()
         return statuses, [(self.folder / f"{rank}.log").read_text() for rank in range(SIZE)]
 
@@ -44,13 +41,30 @@ class Training:
         return json.loads((self.folder / f"{rank}.json").read_text())
 
 
+def whole(log, *words):
+    """Start a process with an end of its own, which a launcher spares what it starts."""
+    with log.open("w") as file:
+        command = [sys.executable, *map(str, words)]
+        return subprocess.Popen(command, stdout=file, stderr=file).wait
+
+
 @pytest.fixture(scope="module")
-def trainings(tmp_path_factory):
+def trainings(jax_launcher, tmp_path_factory):
     """What waits for seconds, all of which begins at once."""
+
+    def launched(log, *words):
+        return partial(jax_launcher.wait, jax_launcher.start(log, *words))
+
+    def start(event, start):
+        return Training(start, folder / event, "jax_program.py", folder / event, "PORT", event)
+
     folder = tmp_path_factory.mktemp("jax")
-    events = ["SIGTERM", "SIGKILL", "data end"]
-    started = {it: Training(folder / it, "jax_program.py", "PORT", it) for it in events}
-    return started | {"group": Training(folder / "group", "group_program.py", "jax", "PORT")}
+    return {
+        "SIGKILL": start("SIGKILL", whole),
+        "data end": start("data end", whole),
+        "SIGTERM": start("SIGTERM", launched),
+        "group": Training(launched, folder / "group", "group_program.py", "jax", "PORT"),
+    }
 
 
 def test_ranks_share_keys_and_meet(trainings):

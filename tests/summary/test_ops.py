@@ -104,12 +104,6 @@ def test_metadata_of_a_tensor_is_tensorflows(graph: rh.Graph, tensorflows_op, me
     assert [make_ndarray(v.tensor).tolist() for v in ours] == [array.tolist()] * 2
 
 
-@pytest.mark.every_engine
-def test_strings_are_tensors_too(graph: rh.Graph) -> None:
-    op = rh.summary.tensor_summary("t", ["a", "b"])
-    assert make_ndarray(run(graph, op)[0].tensor).tolist() == [b"a", b"b"]
-
-
 def test_collections_and_scopes_choose_what_is_merged(graph: rh.Graph) -> None:
     rh.summary.scalar("loss", 1.0)
     with rh.name_scope("eval"):

@@ -1,8 +1,5 @@
 """The examples of TensorFlow programs run, stop and go on."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -63,22 +60,21 @@ def test_keras_step_learns_and_goes_on(run):
     assert float(accuracy.partition("%")[0]) > 90
 
 
-def test_program_moved_to_jax_has_the_same_hooks_and_loop_and_reads_digits(tmp_path):
+def test_program_moved_to_jax_has_the_same_hooks_and_loop_and_reads_digits(jax_launcher, tmp_path):
     moved = EXAMPLES / "mnist_style_jax.py"
     one, other = (
         program.read_text().partition("        test = {images:") for program in (TF1, moved)
     )
     assert one[2] == other[2] != ""
-    trained = subprocess.run(
-        [sys.executable, moved, "--dir", tmp_path, "--steps", "80"],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        # Compiling takes longer than the steps.
-        env=os.environ | {"XLA_FLAGS": "--xla_backend_optimization_level=0"},
-    )
-    assert trained.returncode == 0, trained.stderr
-    step, _, accuracy = trained.stdout.partition(": ")
+    # Compiling takes longer than the steps.
+    program = f"""
+import os, runpy, sys
+os.environ["XLA_FLAGS"] = "--xla_backend_optimization_level=0"
+sys.path.insert(0, {str(EXAMPLES)!r})
+runpy.run_path({str(moved)!r}, run_name="__main__")
+"""
+    status, said = jax_launcher.run(tmp_path, program, "--dir", tmp_path, "--steps", 80)
+    assert status == 0, said
+    step, _, accuracy = said.splitlines()[-1].partition(": ")
     assert step == "step 80"
     assert float(accuracy.partition("%")[0]) > 90
