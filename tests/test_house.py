@@ -113,6 +113,7 @@ PROBES = {
     "a hook that need not extend ours": {
         ("session.hook_list", "hook.<name>"),
         ("session.hook_list", "hook.hook_name"),
+        ("session.hook_list", "hook.is_of_the_session"),
         ("session.hook_list", "hook.first"),
         ("session.hook_list", "hook.last"),
         ("session.hook_list", "hook.runs_on"),
@@ -153,6 +154,7 @@ PROBES = {
 FOREIGN_PRIVATE = {
     "runhooks.engines.torch.engine": {"_pytorch_graph"},
     "runhooks.engines.tensorflow.epochs": {"_add_control_input"},
+    "runhooks.engines.torch.pending": {"_version"},  # there is no public one
     "runhooks.arrays.torch": {"_indices", "_values"},  # the public ones need it coalesced
 }
 NAMED_TUPLE = {"_replace", "_asdict", "_fields", "_make", "_field_defaults"}

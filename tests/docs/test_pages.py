@@ -111,7 +111,10 @@ def test_epochs(page):
 
 def test_jax(page, caplog):
     names, printed = page("jax.md")
-    assert [float(line) < 0.5 for line in printed] == [True] * 5
+    *losses, slow, fast = printed
+    assert [float(line) < 0.5 for line in losses] == [True] * 5
+    assert [line.split()[0] for line in (slow, fast)] == ["slow", "fast"]
+    assert float(fast.split()[1]) < float(slow.split()[1])
     assert {"grads/kernel", "gradient_norm"} <= rh.events.read("runs/linen").only.tags.keys()
     for last_step in (150, 300):  # 150 is between two updates
         states = {it: names[it] for it in ("model", "optimizer")}

@@ -2,6 +2,7 @@
 
 import logging
 import random
+import threading
 from types import SimpleNamespace
 
 import numpy as np
@@ -125,7 +126,9 @@ def test_nothing_to_wait_for(train, caplog, wait_until_step):
 def test_a_stop_of_the_coordinator_ends_the_wait(add):
     class Stop(rh.SessionRunHook):
         def after_create_session(self, session, coord):
-            coord.request_stop()
+            thread = threading.Thread(target=coord.request_stop)
+            thread.start()
+            thread.join()
 
     with rh.MonitoredSession(hooks=[rh.GlobalStepWaiterHook(10), Stop()]) as sess:
         assert sess.run("global_step:0") == 0

@@ -165,6 +165,8 @@ def test_loops_one_after_the_other_mark_their_own_directories_alone(tmp_path):
     assert steps(tmp_path / "b" / "mine") == list(range(1, 5))
 
 
+# Another test may have started threads of JAX, which the child does not touch.
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
 def test_a_forked_child_hides_nothing_of_the_one_before(tmp_path):
     class Forks(rh.SessionRunHook):
         def after_run(self, run_context, run_values):

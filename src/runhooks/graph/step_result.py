@@ -7,6 +7,8 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from runhooks.arrays import trees
+from runhooks.arrays.registry import NO_LIBRARY, library_of
+from runhooks.arrays.values import host_form
 from runhooks.graph import nest
 from runhooks.graph.engine import Engine
 from runhooks.near_names import suggestion, with_article
@@ -249,10 +251,11 @@ def described(engine: Engine, value: Any, *, inside: bool = False) -> str:
     if list(leaves) != [""]:
         return f"{with_article(type(value).__name__)} with {list(leaves)}"
     try:
-        shape, dtype = engine.host_form(leaves[""])
+        form: tuple[tuple[int, ...], Any] | None = engine.host_form(leaves[""])
     except (AttributeError, TypeError):
-        return with_article(type(value).__name__)
-    return f"{dtype}{list(shape)}"
+        is_array = library_of(value) is not NO_LIBRARY  # of another one, as what is fed may be
+        form = host_form(value) if is_array else None
+    return with_article(type(value).__name__) if form is None else f"{form[1]}{list(form[0])}"
 
 
 def _is_plain(value: Any) -> bool:

@@ -135,16 +135,9 @@ class EmaHook(TimedHook):
 
     The averages are updated after each step, in a run of their own without hooks. They stay on the
     device of the parameters, in float32 if the parameters have fewer bits. To the bit, update ``k``
-    (from 1) gives the parameters a weight ``w``, and computes in the dtype of the averages::
-
-        w = (1 - decay) / (1 - decay**k) if debias else (1 - decay if k > 1 else 1.0)
-        if w == 1:
-            average = new
-        elif w < 0.5:
-            average = average + w * (new - average)
-        else:
-            average = new - (1 - w) * (new - average)
-
+    (from 1) gives the parameters the weight ``w = (1 - decay) / (1 - decay**k)`` or, without
+    ``debias``, ``1 - decay``, and 1 in the first update. It computes, in the dtype of the averages,
+    ``average + w * (new - average)`` if ``w < 0.5``, or else ``new - (1 - w) * (new - average)``.
     For a module, that is ``torch.lerp(average, new, w)``. On JAX, it is compiled, with ``w`` as an
     argument.
 
