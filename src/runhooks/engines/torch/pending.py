@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import nn
@@ -31,10 +31,9 @@ class PendingGradients:
     def __init__(self, modules: Mapping[str, nn.Module], optimizers: Iterable[Optimizer]) -> None:
         self._modules = modules
         self._known = weakref.WeakSet(optimizers)
-        self._latest = _Step()
-        self._left: dict[int, _Applied] = {}  # what was applied before the latest step
+        self._steps = _Steps()
         self._counted = True
-        hook = register_optimizer_step_post_hook(_noting_in(self._latest))
+        hook = register_optimizer_step_post_hook(_noting_in(self._steps))
         weakref.finalize(self, hook.remove)
 
     def know(self, optimizer: Optimizer) -> bool:
@@ -52,26 +51,18 @@ class PendingGradients:
     def begin(self, *, counts: bool) -> None:
         """Note from now on which optimizers make a step, until ``end``."""
         self._counted = counts
-        self._left = dict(self._latest.applied)
-        self._latest.applied.clear()
-        self._latest.runs = True
+        self._steps.run += 1
+        self._steps.is_open = True
 
     def end(self) -> list[Optimizer]:
-        """End what ``begin`` has begun; return the optimizers that made a step in it."""
-        latest = self._latest
-        latest.runs = False
-        stepped = [it.optimizer for it in latest.applied.values()]
-        for key, it in list(latest.applied.items()):
-            if it.gradient is not None and it.gradient.is_followed():
-                del latest.applied[key]
-        for key, it in self._left.items():
-            if it.optimizer not in stepped and it.gradient is not None and it.gradient.is_left():
-                latest.applied[key] = it
-        self._left = {}
-        return stepped
+        """End what ``begin`` has begun; return the optimizers that made their first step in it."""
+        steps = self._steps
+        steps.is_open = False
+        new, steps.new = steps.new, []
+        return new
 
     def state_dict(self) -> dict[str, Any]:
-        applied = _parameters_of(it.optimizer for it in self._latest.applied.values())
+        applied = _parameters_of(self._steps.applied())
         maybe = _parameters_of(self._known) if self._counted else None
         return {
             name: _dense(p.grad)
@@ -83,7 +74,7 @@ class PendingGradients:
         for name, parameter in self._parameters():
             saved = state.get(name)
             parameter.grad = None if saved is None else _restored(saved, parameter)
-        self._latest.applied.clear()  # what is loaded was not applied
+        self._steps.latest.clear()  # what is loaded was not applied
         self._counted = not state
 
     def _parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
@@ -95,64 +86,84 @@ class PendingGradients:
                     yield f"{name}/{path}", parameter
 
 
-class _Gradient(NamedTuple):
-    """One gradient as an optimizer has applied it."""
+class _Latest:
+    """The latest step of one optimizer: in which run it was, and the first gradient it applied.
 
-    parameter: weakref.ref[torch.Tensor]
-    gradient: weakref.ref[torch.Tensor]
-    version: int
+    Each step of a program comes here, so a save looks at what has become of the gradient.
+    """
 
-    def is_left(self) -> bool:
-        """Whether the parameter still has it, as it was."""
-        now = self._now()
-        return now is not None and now is self.gradient() and now._version == self.version
+    __slots__ = ("gradient", "optimizer", "parameter", "run", "version")
 
-    def is_followed(self) -> bool:
-        """Whether the parameter has another one, or this was cleared and computed anew.
+    def __init__(self, optimizer: Optimizer) -> None:
+        self.optimizer = weakref.ref(optimizer)
+        self.run = 0
+        self.parameter: torch.Tensor | None = None
+        self.gradient: weakref.ref[torch.Tensor] | None = None
+        self.version = 0
 
-        One change alone is the clearing; or it is what another loss adds and the next step clears,
-        as that of a generator does in the discriminator of a GAN.
+    def is_applied(self, run: int) -> bool:
+        """Whether nothing was added to it since, as far as the latest run, ``run``, goes.
+
+        In its own run, one change alone is the clearing; or it is what another loss adds and the
+        next step clears, as that of a generator does in the discriminator of a GAN.
         """
-        now = self._now()
+        if self.parameter is None or self.gradient is None:  # compiled
+            return self.run == run
+        now = self.parameter.grad
         if now is None:
-            return False
-        return now is not self.gradient() or now._version > self.version + 1
-
-    def _now(self) -> torch.Tensor | None:
-        parameter = self.parameter()
-        return None if parameter is None else parameter.grad
+            return self.run == run
+        changes = now._version - self.version
+        return now is self.gradient() and changes <= (1 if self.run == run else 0)
 
 
-class _Applied(NamedTuple):
-    optimizer: Optimizer
-    gradient: _Gradient | None
+class _Steps:
+    """What optimizers have done, by their ids, in the run of a step that ``is_open`` and before.
 
-
-class _Step:
-    """What optimizers have done in the latest step, by their ids."""
+    Attributes:
+        run: The number of the latest run.
+        latest: The latest step of each.
+        new: Those that have made their first step.
+    """
 
     def __init__(self) -> None:
-        self.runs = False
-        self.applied: dict[int, _Applied] = {}
+        self.is_open = False
+        self.run = 0
+        self.latest: dict[int, _Latest] = {}
+        self.new: list[Optimizer] = []
+
+    def applied(self) -> Iterator[Optimizer]:
+        """Return the optimizers whose gradients nothing was added to since."""
+        for it in self.latest.values():
+            optimizer = it.optimizer()
+            if optimizer is not None and it.is_applied(self.run):
+                yield optimizer
+
+    def of(self, optimizer: Optimizer) -> _Latest:
+        found = self.latest.get(id(optimizer))
+        if found is None or found.optimizer() is not optimizer:
+            self.new.append(optimizer)
+            self.latest = {k: it for k, it in self.latest.items() if it.optimizer() is not None}
+            found = self.latest[id(optimizer)] = _Latest(optimizer)
+        return found
 
 
-def _noting_in(step: _Step) -> Callable[[Optimizer, Any, Any], None]:
+def _noting_in(steps: _Steps) -> Callable[[Optimizer, Any, Any], None]:
     def note(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        if step.runs:  # and it is not an optimizer of another loop
-            # What is compiled cannot be looked at.
-            found = None if torch.compiler.is_compiling() else _first_gradient(optimizer)
-            step.applied[id(optimizer)] = _Applied(optimizer, found)
+        if not steps.is_open:  # it is an optimizer of another loop
+            return
+        latest = steps.of(optimizer)
+        latest.run, latest.parameter = steps.run, None
+        if torch.compiler.is_compiling():  # what is compiled cannot be looked at
+            return
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                if (gradient := parameter.grad) is not None:
+                    latest.parameter, latest.version = parameter, gradient._version
+                    # What the step clears must not keep its memory.
+                    latest.gradient = weakref.ref(gradient)
+                    return
 
     return note
-
-
-def _first_gradient(optimizer: Optimizer) -> _Gradient | None:
-    for group in optimizer.param_groups:
-        for p in group["params"]:
-            if p.grad is not None:
-                # Weakly: what the step clears must not keep its memory.
-                return _Gradient(weakref.ref(p), weakref.ref(p.grad), p.grad._version)
-    return None
 
 
 def _parameters_of(optimizers: Iterable[Optimizer]) -> set[int]:
