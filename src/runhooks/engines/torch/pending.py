@@ -7,8 +7,9 @@ and is not worth the space in a checkpoint. Torch's hook of all optimizers tells
 
 from __future__ import annotations
 
+import functools
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -33,8 +34,7 @@ class PendingGradients:
         self._known = weakref.WeakSet(optimizers)
         self._steps = _Steps()
         self._counted = True
-        hook = register_optimizer_step_post_hook(_noting_in(self._steps))
-        weakref.finalize(self, hook.remove)
+        _watch_optimizers()
 
     def know(self, optimizer: Optimizer) -> bool:
         """Return whether ``optimizer`` has become known, and updates parameters of the modules.
@@ -52,12 +52,15 @@ class PendingGradients:
         """Note from now on which optimizers make a step, until ``end``."""
         self._counted = counts
         self._steps.run += 1
-        self._steps.is_open = True
+        self._steps.compiled.clear()
+        _open.append(self._steps)
 
     def end(self) -> list[Optimizer]:
         """End what ``begin`` has begun; return the optimizers that made their first step in it."""
         steps = self._steps
-        steps.is_open = False
+        _open.remove(steps)
+        for optimizer in steps.compiled.values():
+            steps.note(optimizer, None)
         new, steps.new = steps.new, []
         return new
 
@@ -117,19 +120,20 @@ class _Latest:
 
 
 class _Steps:
-    """What optimizers have done, by their ids, in the run of a step that ``is_open`` and before.
+    """What optimizers have done, by their ids, in the runs of the steps of one graph.
 
     Attributes:
         run: The number of the latest run.
         latest: The latest step of each.
         new: Those that have made their first step.
+        compiled: Those whose step was compiled, in the latest run: nothing can be looked at.
     """
 
     def __init__(self) -> None:
-        self.is_open = False
         self.run = 0
         self.latest: dict[int, _Latest] = {}
         self.new: list[Optimizer] = []
+        self.compiled: dict[int, Optimizer] = {}
 
     def applied(self) -> Iterator[Optimizer]:
         """Return the optimizers whose gradients nothing was added to since."""
@@ -138,32 +142,36 @@ class _Steps:
             if optimizer is not None and it.is_applied(self.run):
                 yield optimizer
 
-    def of(self, optimizer: Optimizer) -> _Latest:
+    def note(self, optimizer: Optimizer, parameter: torch.Tensor | None) -> None:
+        """Note a step of ``optimizer``, and ``parameter``, the first whose gradient it applied."""
         found = self.latest.get(id(optimizer))
         if found is None or found.optimizer() is not optimizer:
             self.new.append(optimizer)
             self.latest = {k: it for k, it in self.latest.items() if it.optimizer() is not None}
             found = self.latest[id(optimizer)] = _Latest(optimizer)
-        return found
+        found.run, found.parameter = self.run, parameter
+        if parameter is not None and (gradient := parameter.grad) is not None:
+            # Weakly: what the step clears must not keep its memory.
+            found.gradient, found.version = weakref.ref(gradient), gradient._version
 
 
-def _noting_in(steps: _Steps) -> Callable[[Optimizer, Any, Any], None]:
-    def note(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        if not steps.is_open:  # it is an optimizer of another loop
-            return
-        latest = steps.of(optimizer)
-        latest.run, latest.parameter = steps.run, None
-        if torch.compiler.is_compiling():  # what is compiled cannot be looked at
-            return
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                if (gradient := parameter.grad) is not None:
-                    latest.parameter, latest.version = parameter, gradient._version
-                    # What the step clears must not keep its memory.
-                    latest.gradient = weakref.ref(gradient)
-                    return
+#: Those of which a step runs now, in whatever thread.
+_open: list[_Steps] = []
 
-    return note
+
+@functools.cache
+def _watch_optimizers() -> None:
+    # Once and for good: what torch compiles of an optimizer depends on its hooks.
+    register_optimizer_step_post_hook(_note)
+
+
+def _note(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+    for steps in _open:
+        if torch.compiler.is_compiling():
+            steps.compiled[id(optimizer)] = optimizer
+        else:
+            parameters = (p for group in optimizer.param_groups for p in group["params"])
+            steps.note(optimizer, next((p for p in parameters if p.grad is not None), None))
 
 
 def _parameters_of(optimizers: Iterable[Optimizer]) -> set[int]:
