@@ -1,5 +1,6 @@
 """``session.iteration()``: several runs are a whole, or not at all: saved, resumed and stopped."""
 
+import contextlib
 import signal
 from pathlib import Path
 
@@ -327,3 +328,20 @@ def test_two_steps_of_an_iteration_are_saved_together(tmp_path):
     for last in (5, 14, 39):
         parts = train(last)
     assert parts == whole
+
+
+def test_what_ended_an_epoch_is_reported_after_a_block_that_raises():
+    data = [np.float32(it) for it in range(5)]
+    graph = rh.graph(lambda w, x: (w + 1, {"loss": x}), w=np.float32(0), data=data, epochs=2)
+    reports = []
+    with graph.as_default():
+        values = {"epoch": "epoch", "loss": "loss", "mean": rh.epoch_mean("loss")}
+        hook = rh.CallHook(lambda **it: reports.append(it), values, every_n_epochs=1)
+        with rh.MonitoredSession(hooks=[hook]) as session:
+            while not session.should_stop():
+                with contextlib.suppress(KeyError), session.iteration():
+                    session.run("train_op")
+                    if session.global_step == 5:
+                        raise KeyError
+    assert [float(it["mean"]) for it in reports] == [2.0, 2.0]
+    assert [(it["epoch"], float(it["loss"])) for it in reports] == [(1, 4.0), (2, 4.0)]

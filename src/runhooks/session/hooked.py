@@ -186,7 +186,9 @@ class HookedSession:
 
     def begin_iteration(self) -> None:
         """Let hooks that evaluate or save, or go by epochs, wait from now on."""
-        self._held_back.clear()
+        # The results of a block that has raised are still to be acted on.
+        held = self._held_back.items()
+        self._held_back = {hook: it for hook, it in held if it is not _NOTHING_HELD}
         self.repeat = None  # they may take part in it
 
     def end_iteration(self) -> None:

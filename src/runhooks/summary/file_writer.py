@@ -364,9 +364,10 @@ def mark_start(
 class SessionFiles:
     """The directories that one loop and its hooks write to by ``FileWriterCache``.
 
-    Each has the start of every session of the loop: of the first, and of those after a loss. They
-    are those that the thread of the loop asks the cache for from ``begin`` to ``end``, or any other
-    thread if there is no other loop, and those whose writers are attributes of hooks.
+    Each has the start of every session of the loop that has resumed, from a checkpoint or after a
+    loss: one that begins anew may be another trial, or evaluate, and hides nothing. They are those
+    that the thread of the loop asks the cache for from ``begin`` to ``end``, or any other thread if
+    there is no other loop, and those whose writers are attributes of hooks.
     """
 
     #: All that have begun and not ended. Changed inside ``SharedFile.lock``.
@@ -375,7 +376,7 @@ class SessionFiles:
     def __init__(self) -> None:
         self._paths: dict[str, None] = {}  # in the order in which they were asked for
         self._session: RawSession | None = None
-        self._step: int | None = None  # at which it has started
+        self._step: int | None = None  # at which it has resumed
         self._thread = 0
 
     def begin(self) -> None:
@@ -387,7 +388,8 @@ class SessionFiles:
     def start(self, session: RawSession, hooks: Iterable[Any]) -> None:
         """Mark that ``session`` starts, in all directories; those that come later get it, too."""
         self._paths |= {_path_of(it): None for hook in hooks for it in _held_by(hook)}
-        self._session, self._step = session, session.global_step
+        has_resumed = session.checkpoint is not None or session.recoveries > 0
+        self._session, self._step = session, session.global_step if has_resumed else None
         for path in self._paths:
             mark_start(session, self._step, FileWriterCache.writer(path))
 
@@ -432,8 +434,8 @@ def _held_by(hook: Any) -> list[FileWriter]:
 class FileWriterCache:
     """Shares one writer per directory. Any thread may ask for it.
 
-    If a hook, or the loop of a session, asks for a directory, the session writes there at which
-    step it starts: readers leave out what an interrupted run wrote from that step on.
+    If a hook, or the loop of a session, asks for a directory, a session that resumes writes there
+    at which step it does: readers leave out what an interrupted run wrote from that step on.
     """
 
     _writers: ClassVar[dict[str, FileWriter]] = {}

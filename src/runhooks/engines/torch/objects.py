@@ -137,7 +137,8 @@ class TorchObjects:
         kinds = torch.Generator | np.random.RandomState
         self._generators = [it for it in self._objects.values() if isinstance(it, kinds)]
         #: What steps have left in the gradients of parameters for the next one.
-        self.pending_gradients = PendingGradients(self.modules(), self.optimizers().values())
+        known = [*self.optimizers().values(), *self._held_optimizers()]
+        self.pending_gradients = PendingGradients(self.modules(), known)
         pending = {PENDING: self.pending_gradients}
         self._saved = {**given, RANDOM_STATES: RandomStates(), **pending}
         self._averages: dict[str, Averages] = {}
@@ -260,19 +261,19 @@ class TorchObjects:
     def check_optimizers(self, step: str, optimizers: Iterable[torch.optim.Optimizer]) -> None:
         """Log, once for each, which of ``optimizers`` are not given, that ``step`` has called."""
         for it in optimizers:
-            if self.pending_gradients.know(it) and not self._holds(it):
+            if self.pending_gradients.know(it) and it not in self._held_optimizers():
                 _log.warning(
                     "the step %r calls an optimizer, %s, that is no object of the graph, so that "
                     "checkpoints do not hold its state: give it too, such as optimizer=optimizer",
                     *(step, type(it).__name__),
                 )
 
-    def _holds(self, optimizer: torch.optim.Optimizer) -> bool:
-        """Whether an object has ``optimizer`` in an attribute, and so may save its state."""
+    def _held_optimizers(self) -> list[torch.optim.Optimizer]:
+        """Return those that are attributes of objects, which so may save their states."""
         kinds = nn.Module | torch.optim.lr_scheduler.LRScheduler  # which do not
         holders = [it for it in self._objects.values() if not isinstance(it, kinds)]
         held = [value for it in holders for value in getattr(it, "__dict__", {}).values()]
-        return any(it is optimizer for it in nest.leaves(held))
+        return [it for it in nest.leaves(held) if isinstance(it, torch.optim.Optimizer)]
 
     def check_modes(self) -> None:
         """Log, once for each module that an optimizer updates, that a step leaves it in eval mode.

@@ -52,15 +52,12 @@ class PendingGradients:
         """Note from now on which optimizers make a step, until ``end``."""
         self._counted = counts
         self._steps.run += 1
-        self._steps.compiled.clear()
         _open.append(self._steps)
 
     def end(self) -> list[Optimizer]:
         """End what ``begin`` has begun; return the optimizers that made their first step in it."""
         steps = self._steps
         _open.remove(steps)
-        for optimizer in steps.compiled.values():
-            steps.note(optimizer, None)
         new, steps.new = steps.new, []
         return new
 
@@ -110,11 +107,9 @@ class _Latest:
         In its own run, one change alone is the clearing; or it is what another loss adds and the
         next step clears, as that of a generator does in the discriminator of a GAN.
         """
-        if self.parameter is None or self.gradient is None:  # compiled
-            return self.run == run
-        now = self.parameter.grad
-        if now is None:
-            return self.run == run
+        now = None if self.parameter is None else self.parameter.grad
+        if now is None or self.gradient is None:  # there was none, or it was cleared
+            return False
         changes = now._version - self.version
         return now is self.gradient() and changes <= (1 if self.run == run else 0)
 
@@ -126,14 +121,12 @@ class _Steps:
         run: The number of the latest run.
         latest: The latest step of each.
         new: Those that have made their first step.
-        compiled: Those whose step was compiled, in the latest run: nothing can be looked at.
     """
 
     def __init__(self) -> None:
         self.run = 0
         self.latest: dict[int, _Latest] = {}
         self.new: list[Optimizer] = []
-        self.compiled: dict[int, Optimizer] = {}
 
     def applied(self) -> Iterator[Optimizer]:
         """Return the optimizers whose gradients nothing was added to since."""
@@ -166,12 +159,11 @@ def _watch_optimizers() -> None:
 
 
 def _note(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+    if torch.compiler.is_compiling():  # nothing can be looked at, so all counts as pending
+        return
     for steps in _open:
-        if torch.compiler.is_compiling():
-            steps.compiled[id(optimizer)] = optimizer
-        else:
-            parameters = (p for group in optimizer.param_groups for p in group["params"])
-            steps.note(optimizer, next((p for p in parameters if p.grad is not None), None))
+        parameters = (p for group in optimizer.param_groups for p in group["params"])
+        steps.note(optimizer, next((p for p in parameters if p.grad is not None), None))
 
 
 def _parameters_of(optimizers: Iterable[Optimizer]) -> set[int]:
