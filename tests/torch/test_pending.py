@@ -281,3 +281,50 @@ def test_optimizers_that_an_object_holds_or_of_other_parameters_are_not_warned_o
     with rh.Session(rh.torch.graph(train_step, model=model, optimizers=optimizers)) as sess:
         sess.run("train_op")
     assert not caplog.records
+
+
+class Held:
+    """An object of the user's own that holds an optimizer, and saves it."""
+
+    def __init__(self, optimizer):
+        self.inner = optimizer
+
+    def state_dict(self):
+        return self.inner.state_dict()
+
+    def load_state_dict(self, state):
+        self.inner.load_state_dict(state)
+
+
+def applied_at_the_start(experts, held, step):
+    held.inner.step()  # the first one has nothing to apply
+    held.inner.zero_grad()
+    experts[step % 3](torch.ones(2)).sum().backward()
+
+
+def four_by_four(experts, held, step):
+    experts[0](torch.ones(2)).sum().backward()
+    if (step + 1) % 4 == 0:
+        held.inner.step()
+        held.inner.zero_grad()
+
+
+@pytest.mark.parametrize("stop", [1, 2, 3, 5, 8])
+@pytest.mark.parametrize("step_of", [applied_at_the_start, four_by_four])
+def test_gradients_of_some_parameters_alone_and_of_an_optimizer_inside_an_object(
+    step_of, stop, tmp_path
+):
+    def trained(folder, last):
+        torch.manual_seed(0)
+        experts = nn.ModuleList(nn.Linear(2, 1) for _ in range(3))
+        held = Held(torch.optim.SGD(experts.parameters(), 0.1))
+        graph = rh.torch.graph(
+            lambda step: step_of(experts, held, int(step)), experts=experts, held=held
+        )
+        with graph.as_default():
+            rh.train.train("train_op", tmp_path / folder, max_steps=last)
+        return torch.cat([it.flatten() for it in experts.parameters()])
+
+    undisturbed = trained("undisturbed", 9)
+    trained("stopped", stop)
+    assert torch.equal(trained("stopped", 9), undisturbed)
