@@ -386,7 +386,7 @@ class SessionFiles:
             self.begun.append(weakref.ref(self))
 
     def start(self, session: RawSession, hooks: Iterable[Any]) -> None:
-        """Mark that ``session`` starts, in all directories; those that come later get it, too."""
+        """Mark where ``session`` resumes, in all directories; those that come later get it, too."""
         self._paths |= {_path_of(it): None for hook in hooks for it in _held_by(hook)}
         has_resumed = session.checkpoint is not None or session.recoveries > 0
         self._session, self._step = session, session.global_step if has_resumed else None
