@@ -1,9 +1,11 @@
 """What goes wrong around a session: directories that vanish, forks, signals, errors of hooks."""
 
+import itertools
 import os
 import signal
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -281,7 +283,6 @@ def test_a_run_whose_host_part_fails_changes_nothing_or_on_jax_all_and_says_so(g
 
 @pytest.mark.parametrize("apart", [False, True])
 def test_a_ctrl_c_between_any_two_calls_of_a_run_leaves_all_or_nothing(graph, apart):
-    """The error of a signal is raised between two calls, wherever the profiler's can be."""
     weights = rh.Variable(np.zeros(2), name="weights")
     kept = rh.Variable(np.zeros(2), name="kept")
     copies = rh.Variable(np.zeros(2), name="copies")
@@ -290,27 +291,52 @@ def test_a_ctrl_c_between_any_two_calls_of_a_run_leaves_all_or_nothing(graph, ap
     train = rh.group(*updates, rh.train.get_or_create_global_step().assign_add(one))
     session, interrupted, landed = rh.Session(), 0, 0
     session.run(train)
-    for calls in range(1, 10_000):
-        before, left = session.global_step, calls
-
-        def interrupt(*event):
-            nonlocal left
-            left -= 1
-            if left == 0:
-                sys.setprofile(None)
-                raise KeyboardInterrupt
-
-        try:
-            sys.setprofile(interrupt)
-            session.run(train)
-            sys.setprofile(None)
+    for calls in itertools.count(1):
+        before = session.global_step
+        if not is_interrupted_after(calls, lambda: session.run(train)):
             break
-        except KeyboardInterrupt:
-            interrupted += 1
+        interrupted += 1
         values = session.run({"weights": weights, "copies": copies})
         assert set(values["weights"]) == set(values["copies"]) == {session.global_step}
         landed += session.global_step > before
     assert interrupted > landed > 0
+
+
+def is_interrupted_after(calls, run):
+    """Call ``run``, with a KeyboardInterrupt at one of its calls; return whether it had as many.
+
+    Python handles signals where a function of its own begins, and where one of C has ended.
+    """
+    left = calls
+
+    def interrupt(frame, event, argument):
+        nonlocal left
+        left -= event in ("call", "c_return")
+        if left == 0:
+            sys.setprofile(None)
+            raise KeyboardInterrupt
+
+    try:
+        sys.setprofile(interrupt)
+        run()
+        sys.setprofile(None)
+    except KeyboardInterrupt:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("kind", [rh.Session, rh.MonitoredSession])
+def test_a_ctrl_c_between_any_two_calls_of_a_run_locks_out_no_other_thread(train_op, kind):
+    session = kind()
+    session.run(train_op)
+    for calls in itertools.count(1):
+        is_interrupted = is_interrupted_after(calls, lambda: session.run(train_op))
+        other = threading.Thread(target=session.run, args=[train_op], daemon=True)
+        other.start()
+        other.join(60)
+        assert not other.is_alive(), calls
+        if not is_interrupted:
+            break
 
 
 def test_tensors_of_torch_are_fed_to_placeholders_with_a_dtype():
@@ -392,8 +418,6 @@ def test_a_session_lost_while_a_hook_joins_is_recovered(train_op):
 
 
 def test_a_rewind_beside_runs_of_another_thread(graph):
-    import threading
-
     data = rh.inputs(lambda step: iter(range(10**9)), name="data")
     errors = []
     with rh.Session() as session:

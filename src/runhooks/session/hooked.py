@@ -79,6 +79,9 @@ class Held(NamedTuple):
 
 _NOTHING_HELD = Held(None, None, 0)
 
+#: Another run is next than the one before: it is to be made by ``run_with_hooks``.
+ANOTHER = object()
+
 
 class Iteration:
     """An iteration of the user's loop: several runs, between which nothing is saved or stopped."""
@@ -211,19 +214,29 @@ class HookedSession:
         self.due.run = self.runs + 1
         self.repeat = None
 
-    def again(self, turn: Turn, fetches: Any, feed_dict: Any) -> Any:
-        """Make ``turn`` once more: no other hook is due. An off-step is as fast as this is.
+    def again(self, fetches: Any, feed_dict: Any) -> Any:
+        """Make a run like the one before, at which no other hook is due.
+
+        An off-step is as fast as this is.
 
         Args:
-            turn: The turn, which is ``repeat``.
-            fetches: What its caller asks for.
+            fetches: What the caller asks for.
             feed_dict: What it is fed.
+
+        Returns:
+            The values of ``fetches``; ``ANOTHER`` if such a run is not the next, and none was made.
         """
         with self._one_at_a_time:
-            run, context = turn.run, None
-            if self.repeat is not turn or run is None or run.off_steps <= 0:
-                # Another thread has come first.
-                return self.run_with_hooks(SessionRunArgs(fetches, feed_dict))
+            if (
+                (turn := self.repeat) is None  # a hook has asked to stop, or to be called
+                or (run := turn.run) is None
+                or run.off_steps <= 0  # one is due by steps or runs, or others have made a run
+                or not (fetches is turn.leaf or turn.is_of(fetches))
+                or not (feed_dict is run.fed or run.is_fed(feed_dict))
+                or ((due := self.due.time) is not None and clock.monotonic() >= due)
+            ):
+                return ANOTHER
+            context = None
             if turn.hooks:
                 caller = _new(SessionRunArgs, (fetches, feed_dict, None))
                 asked = self._ask(turn.turns, turn, turn.hooks, caller, self._hooks)

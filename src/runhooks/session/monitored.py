@@ -17,14 +17,14 @@ from functools import partial
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from runhooks import arguments, clock
+from runhooks import arguments
 from runhooks.contract import CallableRuns, RawSession, SessionRunArgs, SessionRunHook, StopRequest
 from runhooks.errors import OutOfRangeError, cause, described, good_ends
 from runhooks.graph import get_default_graph
 from runhooks.ranks import Group, current_group
 from runhooks.session.agreement import Agreement
 from runhooks.session.hook_list import HookList, caught, raise_first, thread_failure
-from runhooks.session.hooked import Iteration, LiveSession
+from runhooks.session.hooked import ANOTHER, Iteration, LiveSession
 from runhooks.session.interruption import Interruption, tell_stopping
 from runhooks.session.plain_log import show_log
 from runhooks.session.recoverable import RecoverableSession, RecoveryPolicy, run_watched
@@ -216,26 +216,21 @@ class MonitoredSession(CallableRuns):
         """
         if (
             not self._is_over
-            and (live := self._session.session) is not None  # it is not lost
-            and (turn := live.hooked.repeat) is not None  # and has run; no hook has asked to stop
-            and (run := turn.run) is not None
-            and run.off_steps > 0  # nor is due by steps or runs, and nobody else has made a run
-            and (fetches is turn.leaf or turn.is_of(fetches))
-            and (feed_dict is run.fed or run.is_fed(feed_dict))
             and hooks is None
             and options is None
             and run_metadata is None
-            and ((due := live.hooked.due.time) is None or clock.monotonic() < due)
+            and (live := self._session.session) is not None  # it is not lost
             and not live.coord.stop_requested  # by a thread, which may have failed
             and not self._asks_first  # no signal has come, and there are no other ranks
         ):
-            # A run like the one before: the layers would only hand it through.
             self._calls_hooks = True
             try:
-                return live.hooked.again(turn, fetches, feed_dict)
+                result = live.hooked.again(fetches, feed_dict)
             except Exception as error:  # noqa: BLE001 - raised there, unless the session is lost
                 caller = SessionRunArgs(fetches, feed_dict)
                 return self._session.run_after(live, error, caller)
+            if result is not ANOTHER:  # the layers would only have handed it through
+                return result
         return self._run_through_layers(
             SessionRunArgs(fetches, feed_dict, options), run_metadata, hooks
         )

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -49,9 +48,19 @@ class BoundRun(PreparedRun):
     """
 
     __slots__ = (
-        *("_body", "_changes", "_counters", "_cuts", "_engine", "_feeds", "_head", "_held"),
-        *("_increments", "_inputs", "_is_given", "_is_operation", "_is_phased", "_opened"),
-        *("_places", "_plan", "_read", "_read_parts", "_sources", "_span", "_tail"),
+        *("_body", "_changes", "_counter", "_counters", "_cuts", "_delta", "_engine", "_feeds"),
+        *("_head", "_held", "_increments", "_inputs", "_is_given", "_is_operation", "_is_phased"),
+        *(
+            "_opened",
+            "_places",
+            "_plan",
+            "_read",
+            "_read_span",
+            "_read_spans",
+            "_sources",
+            "_span",
+            "_tail",
+        ),
     )
 
     def __init__(
@@ -70,6 +79,9 @@ class BoundRun(PreparedRun):
             if op.assigns is not None:
                 increments[op.assigns] += op.args[0]
         self._increments = list(increments.items())
+        is_one = len(increments) == 1
+        self._counter: Variable | None
+        self._counter, self._delta = self._increments[0] if is_one else (None, 0)
         steps = sum(delta for counter, delta in self._increments if counter is held.step_variable)
         super().__init__(fetches, (key for key, _ in feeds), steps)
         self._plan = plan
@@ -90,7 +102,9 @@ class BoundRun(PreparedRun):
         self._body = BoundBody(_nothing) if is_empty else graph.bind(plan.body, held.structures)
         assigned = [held.places[variable] for variable in plan.body.assigned]
         kept = [held.places[variable] for variable in plan.body.kept]
-        self._read_parts = _reader_of(held.parts, _joined([*assigned, *kept]))
+        spans = _joined([*assigned, *kept])
+        self._read_span = spans[0] if len(spans) == 1 else None
+        self._read_spans = spans
         spans = _joined(assigned)
         start = min(it.start for it in spans)
         self._span = slice(start, max(it.stop for it in spans))
@@ -106,43 +120,48 @@ class BoundRun(PreparedRun):
     def again(self, feed_dict: Any) -> Any:
         """Make the run, and return the values of the fetches. An off-step is as fast as this is."""
         held, body = self._held, self._body
-        held.acquire()
-        try:
-            given = self._taken(feed_dict) if self._is_given else []
-            values, counted = None, _NOTHING_COUNTED
-            if self._is_phased:
-                given, values, counted = self._compute_head(given)
-            if held.last is not self:  # only now: the source of an input may look at variables
-                held.make_last(self)
-            args = self._read_parts()
-            args += given
-            changes = held.changes
+        with held.lock:
             try:
-                new = body.step(*args)
-            except Exception as error:
-                self._explain(error, args, counted)
+                given = self._taken(feed_dict) if self._is_given else []
+                values, counted = None, _NOTHING_COUNTED
+                if self._is_phased:
+                    given, values, counted = self._compute_head(given)
+                if held.last is not self:  # only now: the source of an input may look at variables
+                    held.make_last(self)
+                args = held.parts[self._read_span] if self._read_span else self._read_parts()
+                args += given
+                changes = held.changes
+                try:
+                    new = body.step(*args)
+                except Exception as error:
+                    self._explain(error, args, counted)
+                    raise
+                if (
+                    held.last is not self  # nor has a run inside this run changed anything
+                    or held.changes != changes
+                    or body.compilation.since is not None
+                ):
+                    self._note_unusual(args, changes)
+                rest = new.pop()
+                if values is not None:
+                    self._compute_tail(new, rest, values, counted)
+                self.off_steps -= 1
+                held.changes += self._changes
+                if self._counter is None:
+                    self._land(new, counted)
+                else:  # most runs make one step: as ``_land`` does, without the call
+                    if self._cuts:
+                        new = self._with_those_between(new)
+                    count = held.counters[self._counter] + self._delta
+                    held.parts[self._span] = new
+                    held.counters[self._counter] = count
+                held.runs += 1
+                if self._is_operation:
+                    return None
+                return self._read(self._fetched(new, rest) if values is None else values)
+            except BaseException:
+                self.off_steps = 0  # what it has drawn is gone, and may have ended an epoch
                 raise
-            if (
-                held.last is not self  # nor has a run inside this run changed anything
-                or held.changes != changes
-                or body.compilation.since is not None
-            ):
-                self._note_unusual(args, changes)
-            rest = new.pop()
-            if values is not None:
-                self._compute_tail(new, rest, values, counted)
-            self.off_steps -= 1
-            held.changes += self._changes
-            self._land(new, counted)
-            held.runs += 1
-            if self._is_operation:
-                return None
-            return self._read(self._fetched(new, rest) if values is None else values)
-        except BaseException:
-            self.off_steps = 0  # what it has drawn is gone, and may have led to the end of an epoch
-            raise
-        finally:
-            held.release()
 
     def foresee(self, off_steps: float) -> None:
         with self._held.lock:
@@ -281,18 +300,18 @@ class BoundRun(PreparedRun):
             new: The parts of those that the body assigns.
             counted: The values of those that the host assigns, but for ``_increments``.
         """
-        held = self._held
-        parts, counters = held.parts, held.counters
-        landing: dict[Variable, int] = (
-            {it: int(value) for it, value in counted.items()} if counted else {}
-        )
-        for counter, delta in self._increments:
-            landing[counter] = counters[counter] + delta
+        counters = self._held.counters
         if self._cuts:
             new = self._with_those_between(new)
+        landing = {it: int(value) for it, value in counted.items()}
+        landing.update((it, counters[it] + delta) for it, delta in self._increments)
         # Signals are handled after a call or a jump, and there is none between these two.
-        parts[self._span] = new
+        self._held.parts[self._span] = new
         counters |= landing
+
+    def _read_parts(self) -> list[Any]:
+        parts = self._held.parts
+        return [part for span in self._read_spans for part in parts[span]]
 
     def _with_those_between(self, new: list[Any]) -> list[Any]:
         """Return the parts in ``_span``, given new values of those in ``_cuts``."""
@@ -317,13 +336,6 @@ def _joined(spans: Sequence[slice]) -> list[slice]:
         else:
             joined.append(span)
     return joined or [slice(0, 0)]
-
-
-def _reader_of(parts: list[Any], spans: Sequence[slice]) -> Callable[[], list[Any]]:
-    """Return what gives the parts in ``spans``, in a new list. Each run calls it."""
-    if len(spans) == 1:
-        return partial(parts.__getitem__, spans[0])
-    return lambda: [part for span in spans for part in parts[span]]
 
 
 def _only_counts(plan: Plan) -> bool:

@@ -45,14 +45,12 @@ class VariableValues:
     """
 
     __slots__ = (
-        *("_engine", "acquire", "changes", "counters", "is_closed", "last", "lock", "parts"),
-        *("places", "release", "runs", "step_variable", "structures"),
+        *("_engine", "changes", "counters", "is_closed", "last", "lock", "parts", "places"),
+        *("runs", "step_variable", "structures"),
     )
 
     def __init__(self, engine: Engine) -> None:
         self.lock = threading.RLock()
-        # `with lock` takes twice as long, and every run does it.
-        self.acquire, self.release = self.lock.acquire, self.lock.release
         self._engine = engine
         self.parts: list[Any] = []
         self.places: dict[Variable, slice] = {}
