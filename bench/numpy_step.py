@@ -25,7 +25,7 @@ BARE, FIVE = "function call, bare", "monitored session, five hooks, none due"
 
 CHECKED = (
     "Each array that the step returns is checked and copied, as its function may keep and change "
-    "it, and the copy made read-only: half a microsecond an array. A session takes the rest."
+    "it, and the copy made read-only. A session takes the rest."
 )
 
 

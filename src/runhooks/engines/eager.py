@@ -69,9 +69,9 @@ class EagerEngine(Engine):
             values = dict(zip(taken, args))  # noqa: B905 - as many, and every step does it
             old: Any = dict(zip(assigned, args)) if is_fed else values  # noqa: B905 - more follow
             new = evaluate(values, old)
-            # Of nothing, a comprehension costs a tenth of a microsecond.
+            # A comprehension, even of nothing, costs a tenth of a microsecond.
             fetched = [get(values[tensor]) for tensor, get in fetches] if fetches else ()
-            return [*[new[variable] for variable in assigned], fetched] if assigned else [fetched]
+            return [*map(new.__getitem__, assigned), fetched]
 
         return BoundBody(step, self.explain)
 

@@ -65,12 +65,29 @@ class PythonEngine(EagerEngine):
         return self.handed(op)
 
     def conform(self, name: str, old: Any, new: Any, path: str = "") -> Any:
-        if type(new) is ndarray and type(old) is ndarray:  # each array of a step comes here
+        if type(old) is type(new) is dict and old.keys() == new.keys():
+            conformed = {}
+            for key, it in old.items():  # each array of a step comes here: a call would show
+                value = new[key]
+                if (
+                    type(value) is ndarray
+                    and type(it) is ndarray
+                    and value.dtype == it.dtype
+                    and value.shape == it.shape
+                ):
+                    if value is not it:
+                        value = value.copy("K")
+                        value.setflags(False)  # type: ignore[call-arg] # as in `_frozen`
+                else:
+                    value = self.conform(name, it, value, f"{path}/{key}" if path else key)
+                conformed[key] = value
+            return conformed
+        if type(new) is ndarray and type(old) is ndarray:
             if new is old:
                 return old
             if new.dtype == old.dtype and new.shape == old.shape:
                 copied = new.copy("K")
-                copied.setflags(write=False)
+                copied.setflags(False)  # type: ignore[call-arg]
                 return copied
         return super().conform(name, old, new, path)
 

@@ -172,7 +172,8 @@ def step_function(
             unseen[-1](returned[-1] if carries else returned)
             unseen.pop()
         objects.check_modes()
-        objects.check_optimizers(name, stepped)
+        if stepped:
+            objects.check_optimizers(name, stepped)
         return returned
 
     return begun
