@@ -73,7 +73,8 @@ class Asking:
         return (
             type(request) is self._kind
             and (request.fetches is self._leaf or self._fetches.is_the_same_as(request.fetches))
-            and not _has_feeds(request)
+            and request.feed_dict is None  # as _has_feeds: each run asks this of each hook
+            and request.options is None
         )
 
 
