@@ -20,6 +20,7 @@ from bench.measure import NEVER, Contender, Effort, Loop
 from bench.table import Table, measured
 
 BUDGET = 2.0  # microseconds over an empty callback
+COUNTED = "The bridge counts the batch, keeps its values, and sees whether a hook is due."
 
 
 def sleeping() -> list[rh.SessionRunHook]:
@@ -232,5 +233,7 @@ def _nothing(engine: object) -> None:
 
 def _contender(name: str, loop: Loop, base: str) -> Contender:
     return (
-        Contender(name, loop, role="limit") if name == base else Contender(name, loop, base, BUDGET)
+        Contender(name, loop, role="limit")
+        if name == base
+        else Contender(name, loop, base, BUDGET, why=COUNTED)
     )

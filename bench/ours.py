@@ -31,6 +31,11 @@ ASKS = (
     "A hook may keep its context and its values, so each run creates new ones: eight Python "
     "calls for the first hook, half a microsecond for each further one."
 )
+CALLS = (
+    "Three Python calls and two locks: each run is checked for signals, lost sessions and failed "
+    "threads, counted, and its values are assigned all at once."
+)
+LATE = "It is called with the value of the run before, which JAX has computed by then."
 COUNTS = (
     "CLU only counts steps. A session also keeps the state unchanged if a step raises, and "
     "checks for signals, lost sessions and failed threads."
@@ -104,7 +109,7 @@ def contenders() -> list[Contender]:
         Contender(BARE, bare(compiled(), initial()), role="limit"),
         Contender(RAW, raw_session(work), BARE),
         Contender(MONITORED, monitored_session(work, no_hooks), RAW),
-        Contender(FIVE, monitored_session(work, five_hooks), BARE, 1.5),
+        Contender(FIVE, monitored_session(work, five_hooks), BARE, 1.5, why=CALLS),
         Contender("CLU: three actions, none due", peer, BARE, role="peer", beside=FIVE, why=COUNTS),
     ]
 
@@ -128,7 +133,7 @@ def that_ask() -> list[Contender]:
             why=ASKS,
         ),
         Contender("five do", fetching_session(five), FETCHED, 5.0),
-        Contender("NanTensorHook(late=True)", fetching_session(late), FETCHED, 1.5),
+        Contender("NanTensorHook(late=True)", fetching_session(late), FETCHED, 1.5, why=LATE),
         Contender(
             "an element of an array fetched by the loop",
             fetching_session(lambda loss: [], of_array=True),

@@ -38,6 +38,12 @@ def ours(arrays: saving.State) -> saving.Save:
     return save
 
 
+TWO_FOLDERS = (
+    "A checkpoint is a directory: it and that above it are synced, too, and the file has checksums "
+    "of its pieces."
+)
+
+
 def safetensors_durable(arrays: saving.State) -> saving.Save:
     def save(folder: Path) -> None:
         folder.mkdir()
@@ -54,7 +60,7 @@ def contenders(arrays: int) -> list[Contender]:
     state = {f"array_{number}": np.ones(ITEMS, np.float32) for number in range(arrays)}
     saves = [
         Contender("write and fsync of the same bytes", saving.plain_write(state), role="limit"),
-        Contender(DURABLE, safetensors_durable(state), role="peer"),
+        Contender(DURABLE, safetensors_durable(state), role="peer", why=TWO_FOLDERS),
         Contender("runhooks", ours(state), DURABLE, most=GOALS.get(arrays)),
         Contender(
             "torch.save, then fsync", saving.torch_save(state), role="peer", why=saving.ONE_FILE

@@ -25,6 +25,13 @@ FETCHED = (
     "a step may return another dict each time."
 )
 
+SEEN = (
+    "Three Python calls, two locks and the batch, which is fed; and a session sees which "
+    "optimizers have applied their gradients, and whether a module was left in evaluation mode."
+)
+
+LATE = "It is called with the value of the run before."
+
 ASKED = "The hook may keep its context and its values, so that each run makes them anew."
 
 
@@ -150,7 +157,13 @@ def readers() -> list[Contender]:
         Contender(alone, with_its_loss(trivial()), role="limit"),
         Contender(fetched, reading_session([], loss), alone, 1.5, why=FETCHED),
         Contender("a hook asks for it", asking, fetched, 1.0, why=ASKED),
-        Contender("NanTensorHook(late=True)", reading_session([late], "train_op"), fetched, 1.0),
+        Contender(
+            "NanTensorHook(late=True)",
+            reading_session([late], "train_op"),
+            fetched,
+            1.0,
+            why=LATE,
+        ),
     ]
 
 
@@ -160,7 +173,9 @@ def contenders(make: Callable[[], Work], budget: float | None = None) -> list[Co
     alone = "PyTorch, bare loop"
     return [
         Contender(alone, bare(make()), role="limit"),
-        Contender("session, five hooks, none due", monitored_session(make()), alone, budget),
+        Contender(
+            "session, five hooks, none due", monitored_session(make()), alone, budget, why=SEEN
+        ),
         Contender("ignite: five handlers, none due", ignite(make()), alone, role="peer"),
         Contender("Lightning: five callbacks, none due", lightning(make()), alone, role="peer"),
         Contender("Keras: five callbacks, none due", keras(make()), alone, role="peer"),
