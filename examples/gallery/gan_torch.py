@@ -105,7 +105,7 @@ def plain(args: argparse.Namespace) -> None:
                 outputs = generator_step(generator, discriminator, g_optimizer)
                 g_losses.append(outputs["g_loss"].item())
                 if len(g_losses) % args.log_interval == 0:
-                    print(f"epoch {epoch}: loss {d_losses[-1]:.6f} and {g_losses[-1]:.6f}")
+                    print(f"epoch {epoch}, {i + 1}: loss {d_losses[-1]:.6f} and {g_losses[-1]:.6f}")
         report(epoch, sum(d_losses) / len(d_losses), sum(g_losses) / len(g_losses))
         generator.eval()
         discriminator.eval()
