@@ -152,7 +152,8 @@ class Session(RawSession):
         """
         with self._lock:
             self._inputs.rewind(self._graph.effects_of(fetches).inputs)
-            self._forget_runs()
+            if (last := self._values.last) is not None:
+                last.off_steps = 0  # when the data end is to be found anew
 
     def inputs_of(self, fetches: Any, feed_keys: Iterable[Any] = ()) -> list[Any]:
         inputs = make_plan(self._graph, fetches, feed_keys).inputs
