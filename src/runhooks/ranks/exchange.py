@@ -195,7 +195,9 @@ class Exchange:
         others = self._others - {failed}
         with self._changed:
             self._changed.wait_for(lambda: others <= self._gone or self._is_lost, secs)
-        self.release(_BYES)
+            is_needed = _BYES in self._needs
+        if is_needed:  # else the ear, which has taken the last bye, ends by itself
+            self.release(_BYES)
 
     def say_bye(self) -> None:
         """Say that this rank needs the store no more."""
