@@ -22,10 +22,13 @@ def requests(*phases, size):
 
 
 def of_a_rank(*phases):
-    """Return how many requests each rank adds, which is as many for each."""
-    two, five, eight = [requests(*phases, size=size) for size in (2, 5, 8)]
-    assert eight - five == five - two
-    return (eight - five) / 3
+    """Return how many requests each rank adds, which is as many for each.
+
+    A few more, or fewer, go by who leaves first: rank 0 wakes its own ear if that still waits.
+    """
+    few, some, many = [requests(*phases, size=size) for size in (2, 11, 20)]
+    assert round((many - some) / 9) == round((some - few) / 9)
+    return round((many - few) / 18)
 
 
 def test_each_rank_adds_the_same_few_requests_to_what_all_do():
