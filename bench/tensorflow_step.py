@@ -98,7 +98,7 @@ VARIES = (
     "The session's own part takes 2 µs. TensorFlow's call takes 20 to 40 µs of its own, by how its "
     "threads share the processors, and one that fetches the global step as well varies more."
 )
-ASKED = "The hook is called, and its request joins the run, as on every engine; and see above."
+ASKED = "The hook is called, and its request joins the run, as on every engine."
 
 
 def contenders() -> list[Contender]:

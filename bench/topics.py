@@ -69,7 +69,8 @@ class Topic(TypedDict):
     """What was measured of a topic.
 
     ``seconds`` is how long it took, ``others`` which part of the processors' time went to other
-    programs meanwhile. ``failed`` has the end of what a topic that raised has printed.
+    programs meanwhile. ``failed`` has the last line of what a topic that raised has printed: the
+    rest, which names folders of the machine, goes to stderr.
     """
 
     about: str
@@ -127,7 +128,8 @@ def run(topic: str, quick: bool, most_secs: float | None = None) -> Topic:
         growths=[one for one in found if "sizes" in one],
     )
     if failed:
-        result["failed"] = said[-2000:]
+        print(said[-2000:], file=sys.stderr)
+        result["failed"] = said.rstrip().rpartition("\n")[2] + "\n"
     return result
 
 

@@ -79,7 +79,7 @@ class PythonEngine(EagerEngine):
                         value = value.copy("K")
                         value.setflags(False)  # type: ignore[call-arg] # as in `_frozen`
                 else:
-                    value = self.conform(name, it, value, f"{path}/{key}" if path else key)
+                    value = self.conform(name, it, value, f"{path}/{key}" if path else str(key))
                 conformed[key] = value
             return conformed
         if type(new) is ndarray and type(old) is ndarray:
