@@ -316,7 +316,7 @@ def _add_step(
     )
     op = within.add(
         "Step",
-        step_function(called, within.objects, within.scope + name, wanted, counts=counts),
+        step_function(called, within.objects, within.scope + name, wanted),
         given,
         name=name,
         control_inputs=controls,
@@ -386,11 +386,7 @@ def _add_carrying_step(
     count = get_or_create_global_step().assign_add(1, name=f"{name}/count").op
     op = within.add(
         "Step",
-        step_function(
-            *(carrying, within.objects, within.scope + name, wanted),
-            counts=True,
-            carries=True,
-        ),
+        step_function(carrying, within.objects, within.scope + name, wanted, carries=True),
         _tensors(within, parameters, name, data, epochs),
         name=f"{name}/{title}",
         num_outputs=len(in_order) + 1,

@@ -14,6 +14,7 @@ from runhooks.engines.torch.capture import CAPTURED, Capture
 from runhooks.engines.torch.device import Device
 from runhooks.engines.torch.engine import TorchEngine
 from runhooks.engines.torch.objects import TorchObjects
+from runhooks.engines.torch.pending import SteppedOptimizers
 from runhooks.errors import add_note
 from runhooks.graph.evaluate import Ready
 from runhooks.graph.nodes import (
@@ -145,7 +146,6 @@ def step_function(
     name: str,
     outputs: Sequence[str],
     *,
-    counts: bool,
     carries: bool = False,
 ) -> Callable[..., Any]:
     """Return what a step calls: ``fn``, counted by ``objects``, its ``outputs`` checked at first.
@@ -157,16 +157,12 @@ def step_function(
     """
     if not callable(fn):
         raise TypeError(f"fn must be a callable, got {fn!r}")
-    gradients = objects.pending_gradients
     unseen = [output_of(name, output, outputs) for output in outputs]
 
     def begun(*args: Any) -> Any:
         objects.begun += 1
-        gradients.begin(counts=counts)
-        try:
+        with SteppedOptimizers() as stepped:
             returned = fn(*args)
-        finally:
-            stepped = gradients.end()
         # In the first run, and not when a hook asks for one hours later.
         while unseen:
             unseen[-1](returned[-1] if carries else returned)
