@@ -67,7 +67,7 @@ class Graph(ValueGraph):
     """A graph of several steps: your own functions, added with ``step``, which change ``objects``.
 
     Checkpoints hold the states of the objects, the states of the random generators of torch (CPU
-    and CUDA), NumPy and Python, and the gradients accumulated by steps with ``counts=False``.
+    and CUDA), NumPy and Python, and the gradients that no optimizer has applied yet.
 
     Everything with a name can be fetched in any run, by any hook, and ``graph[name]`` is its
     tensor:
