@@ -78,6 +78,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--engine", help="run on this engine what is marked every_engine, on no other")
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    # A process waits for stores, ranks and programs for a third of its time.
+    return (os.cpu_count() or 1) + 1
+
+
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--core"):
         config.pluginmanager.register(core)
