@@ -14,7 +14,7 @@ from bench.topics import GPU_TOPICS, TOPICS, about, run
 GPU_SECS = 600  # for all topics of a GPU together: one is had for minutes
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="bench", description=__doc__)
     parser.add_argument("topics", nargs="*", metavar="TOPIC", help="those of --list; default: all")
     parser.add_argument("--list", action="store_true", help="say what topics there are")
@@ -32,18 +32,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "to docs/benchmarks.md",
     )
     parser.add_argument(
+        "--update",
+        action="store_true",
+        help="replace these topics in bench/results.json and docs/benchmarks.md, which say so",
+    )
+    parser.add_argument(
         "--compare", type=Path, metavar="FILE", help="say which ratios differ from those in FILE"
     )
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = _parser()
     options = parser.parse_args(arguments)
     topics = GPU_TOPICS if options.gpu else TOPICS
     if unknown := set(options.topics) - topics.keys():
         parser.error(f"there is no topic {', '.join(sorted(unknown))}; --list says which there are")
+    if options.update and (options.quick or options.gpu or options.results or not options.topics):
+        parser.error("--update is for topics, named before it, without --quick, --gpu, --results")
     if options.list:
         for topic in topics:
             print(f"{topic:16} {about(topic).splitlines()[0]}")
         return 0
     before = results.load(options.compare) if options.compare else None
     found = results.begin(options.quick)
+    if options.update and results.load(page.RESULTS)["machine"] != found["machine"]:
+        parser.error("bench/results.json is of another machine: measure all topics")
     end = time.monotonic() + GPU_SECS if options.gpu else None
     for topic in options.topics or topics:
         print(f"\n== {topic}", flush=True)
@@ -51,7 +65,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         found["topics"][topic] = run(topic, options.quick, most_secs)
         print(*text.lines_of(found["topics"][topic]), sep="\n", flush=True)
     print(f"\n{findings.noise(found)}")
-    whole = not (options.topics or options.quick or options.gpu)
+    if options.update:
+        found = results.updated(results.load(page.RESULTS), found)
+    whole = options.update or not (options.topics or options.quick or options.gpu)
     if path := options.results or (page.RESULTS if whole else None):
         results.save(found, path)
     if path == page.RESULTS:

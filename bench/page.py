@@ -86,7 +86,7 @@ def _conditions(results: Results) -> Iterator[str]:
     changed = ", with changes" if results["modified"] else ""
     yield (
         "What runhooks costs, compared with other libraries and with the machine's own limits. "
-        "All figures come from one run of `make bench`. "
+        "All figures come from one run of `make bench`, but for topics that say otherwise. "
         "[results.json](../bench/results.json) contains them too, with the versions of all "
         "packages."
     )
@@ -155,7 +155,8 @@ def _topic(name: str, topic: Topic) -> Iterator[str]:
     others = topic["others"]
     if others is not None:
         busy = f"other programs took {others:.0%} of the processors"
-        yield f"Measured in {topic['seconds']:.0f} s, in which {busy}."
+        after = f" after the other topics ({topic['again']})" if "again" in topic else ""
+        yield f"Measured{after} in {topic['seconds']:.0f} s, in which {busy}."
 
 
 def _table(table: Table) -> str:

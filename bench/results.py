@@ -62,6 +62,14 @@ def load(path: Path) -> Results:
     return cast(Results, results)
 
 
+def updated(whole: Results, later: Results) -> Results:
+    """Return ``whole`` with the topics of ``later``, which say when they were measured."""
+    changed = ", with changes" if later["modified"] else ""
+    again = f"{later['date']}, commit `{later['commit'][:12]}`{changed}"
+    topics = {name: Topic(**topic, again=again) for name, topic in later["topics"].items()}
+    return Results(**{**whole, "topics": whole["topics"] | topics})
+
+
 def _rounded(value: object) -> object:
     if isinstance(value, dict):
         return {key: _rounded(item) for key, item in value.items()}

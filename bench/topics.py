@@ -70,7 +70,8 @@ class Topic(TypedDict):
 
     ``seconds`` is how long it took, ``others`` which part of the processors' time went to other
     programs meanwhile. ``failed`` has the last line of what a topic that raised has printed: the
-    rest, which names folders of the machine, goes to stderr.
+    rest, which names folders of the machine, goes to stderr. ``again`` says when, and of which
+    commit, it was measured after the others.
     """
 
     about: str
@@ -79,6 +80,7 @@ class Topic(TypedDict):
     tables: list[Table]
     growths: list[Growth]
     failed: NotRequired[str]
+    again: NotRequired[str]
 
 
 def about(topic: str) -> str:

@@ -167,6 +167,28 @@ def test_ratios_that_have_moved_are_named():
     assert "race: ours: 3.00 -> 4.00 (+33%)" in list(compare.lines_of(before, after))
 
 
+def test_a_topic_that_is_measured_again_says_so():
+    whole = made_of(tabulated("race", "µs", RACE, ROUNDS))
+    whole["topics"]["other"] = whole["topics"]["topic"] | {"others": 0.0}
+    later = made_of(tabulated("race", "µs", RACE, ROUNDS | {"ours": [4.0, 40.0, 8.0]}))
+    later["topics"]["topic"]["others"] = 0.0
+    later |= {"date": "2030-01-01", "commit": "c0ffee", "modified": False}
+    text = page.page(results.updated(whole, later))
+    of_topic, of_other = re.split("## topic|## other", text)[1:]
+    assert "| ours | 8.00 |" in of_topic
+    assert "Measured after the other topics (2030-01-01, commit `c0ffee`) in 1 s" in of_topic
+    assert "| ours | 6.00 |" in of_other
+    assert "Measured in 1 s" in of_other
+    assert "2030" not in text.partition("## ")[0]
+
+
+@pytest.mark.parametrize("words", [[], ["numpy", "--quick"], ["gpu-steps", "--gpu"]])
+def test_update_is_for_topics_that_are_measured_in_full(words, capsys):
+    with pytest.raises(SystemExit):
+        main(["--update", *words])
+    assert "--update is for topics" in capsys.readouterr().err
+
+
 def test_a_topic_that_fails_says_why_and_hides_no_other(monkeypatch, tmp_path):
     (tmp_path / "tbparse.py").write_text("raise RuntimeError('out of order')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
