@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench import compare, findings, page, results, text
+from bench.machine import machine
 from bench.topics import GPU_TOPICS, TOPICS, about, run
 
 GPU_SECS = 600  # for all topics of a GPU together: one is had for minutes
 
 
-def _parser() -> argparse.ArgumentParser:
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench", description=__doc__)
     parser.add_argument("topics", nargs="*", metavar="TOPIC", help="those of --list; default: all")
     parser.add_argument("--list", action="store_true", help="say what topics there are")
@@ -39,25 +40,26 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--compare", type=Path, metavar="FILE", help="say which ratios differ from those in FILE"
     )
-    return parser
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = _parser()
     options = parser.parse_args(arguments)
     topics = GPU_TOPICS if options.gpu else TOPICS
     if unknown := set(options.topics) - topics.keys():
         parser.error(f"there is no topic {', '.join(sorted(unknown))}; --list says which there are")
     if options.update and (options.quick or options.gpu or options.results or not options.topics):
         parser.error("--update is for topics, named before it, without --quick, --gpu, --results")
+    if options.update and results.load(page.RESULTS)["machine"] != machine():
+        parser.error("bench/results.json is of another machine: measure all topics")
+    return options
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = _options(arguments)
+    topics = GPU_TOPICS if options.gpu else TOPICS
     if options.list:
         for topic in topics:
             print(f"{topic:16} {about(topic).splitlines()[0]}")
         return 0
     before = results.load(options.compare) if options.compare else None
     found = results.begin(options.quick)
-    if options.update and results.load(page.RESULTS)["machine"] != found["machine"]:
-        parser.error("bench/results.json is of another machine: measure all topics")
     end = time.monotonic() + GPU_SECS if options.gpu else None
     for topic in options.topics or topics:
         print(f"\n== {topic}", flush=True)

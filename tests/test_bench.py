@@ -182,7 +182,7 @@ def test_a_topic_that_is_measured_again_says_so():
     assert "2030" not in text.partition("## ")[0]
 
 
-@pytest.mark.parametrize("words", [[], ["numpy", "--quick"], ["gpu-steps", "--gpu"]])
+@pytest.mark.parametrize("words", [[], ["numpy", "--quick"], ["gpu-step", "--gpu"]])
 def test_update_is_for_topics_that_are_measured_in_full(words, capsys):
     with pytest.raises(SystemExit):
         main(["--update", *words])
