@@ -219,6 +219,7 @@ class Timer:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what ``state_dict`` returned. Seconds are counted from now."""
         self.reset()
+        self._epochs = None  # those of a session that may be closed; ``start`` gives others
         if "last_triggered_step" in state:
             self.update_last_triggered_step(state["last_triggered_step"])
 

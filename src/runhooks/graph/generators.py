@@ -164,16 +164,26 @@ def have_moved(before: States) -> bool:
     return any(not _same(states, now[name]) for name, states in before.items())
 
 
+def remembered_generators(others: Iterable[Any] = ()) -> Callable[[], None]:
+    """Return a function that puts the generators that programs share, and ``others``, back."""
+    own = [access for it in others if (access := _access(it)) is not None]
+    states = [(access, access.get()) for access in (*_shared().values(), *own)]
+
+    def put_back() -> None:
+        for access, state in states:
+            access.set(state)
+
+    return put_back
+
+
 @contextmanager
 def generators_left_alone(others: Iterable[Any] = ()) -> Iterator[None]:
     """Put the generators that programs share, and those of ``others``, back after the block."""
-    own = [access for it in others if (access := _access(it)) is not None]
-    states = [(access, access.get()) for access in (*_shared().values(), *own)]
+    put_back = remembered_generators(others)
     try:
         yield
     finally:
-        for access, state in states:
-            access.set(state)
+        put_back()
 
 
 def called_ahead(make: Callable[[], Any]) -> Any:

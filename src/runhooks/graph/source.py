@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass
-from functools import partial
 from typing import Any
 
 from runhooks import clock
@@ -160,10 +159,14 @@ class Source:
 
     def _at_end(self, name: str, step: int, position: Mapping[str, Any]) -> OpenInput:
         """Return the input, of which nothing is left; whoever draws from it is told."""
-        if (random := position.get("random")) is not None:
-            generators = generators_of(self._source)
-            if generators is not None:
-                generators.go_to(random)
+        generators = generators_of(self._source) if "random" in position else None
+        if generators is not None:
+            generators.go_to(position["random"])
+
+        def place() -> dict[str, Any]:
+            # Others draw from the generators, too: a later checkpoint has later states.
+            random = {} if generators is None else {"random": generators.position({})}
+            return {**position, **random}
 
         def nothing() -> Iterator[Any]:
             _log.warning(
@@ -174,7 +177,7 @@ class Source:
             )
             yield from ()
 
-        return OpenInput(nothing().__next__, partial(dict, position), by_step=False)
+        return OpenInput(nothing().__next__, place, by_step=False)
 
     def _go_on(self, passes: Passes, name: str, step: int, position: Mapping[str, Any]) -> None:
         """Let ``passes`` count its elements, and begin after those that were drawn before."""

@@ -27,7 +27,7 @@ from runhooks.hooks.metrics import (
 from runhooks.hooks.named_tensors import NamedTensors
 from runhooks.hooks.summary_saver import summaries_of
 from runhooks.ranks import current_group
-from runhooks.session.nested import NestedLoop, until_stop
+from runhooks.session.nested import LoopStoppedError, NestedLoop, until_stop
 from runhooks.trigger import Trigger, timer_of
 
 FeedDict = Mapping[Any, Any]
@@ -215,6 +215,7 @@ class EvaluationHook(EvaluatingHook):
         self._steps = steps
         self._weight = weight
         self._loop = NestedLoop(hooks)
+        self._inputs: list[Any] = []  # those that the latest evaluation draws from
 
     def __getitem__(self, output: str) -> Tensor:
         """Return the tensor of an output of the test step, as of the batch that is evaluated.
@@ -297,7 +298,11 @@ class EvaluationHook(EvaluatingHook):
         resets = [op for it in self._streamed.values() for op in it.resets]
         if resets:
             session.run(resets)
-        runs = self._loop.run(session, chain(first, repeat(each)), feeds, take)
+        try:
+            runs = self._loop.run(session, chain(first, repeat(each)), feeds, take)
+        except LoopStoppedError:
+            session.rewind(*self._inputs)  # a checkpoint is to hold nothing of it
+            raise
         if not runs:
             raise RuntimeError(
                 "the evaluation made no run: its data or inputs gave nothing. Each evaluation "
@@ -331,7 +336,7 @@ class EvaluationHook(EvaluatingHook):
         feeds: Any = self._feed_dicts(step_of(session)) if is_fed else repeat(None)
         for index, feed_dict in enumerate(islice(feeds, self._steps)):
             if index == 0:
-                inputs = self._own_inputs(session, feed_dict, training)
+                inputs = self._inputs = self._own_inputs(session, feed_dict, training)
                 if inputs:
                     session.rewind(*inputs)
                 elif not is_fed and self._steps is None:

@@ -21,6 +21,7 @@ from runhooks.contract import (
 from runhooks.engines.foreign import graph_of, session_of
 from runhooks.errors import add_note
 from runhooks.graph import Tensor
+from runhooks.graph.generators import remembered_generators
 from runhooks.hooks.base import (
     SummaryOutput,
     SummaryWriter,
@@ -274,11 +275,13 @@ class EvaluatingHook(TimedHook):
     def _evaluate(self, session: RawSession, training: SessionRunArgs | None) -> bool:
         """Evaluate now; return False if a stop has ended the evaluation."""
         raw, step, start = session_of(session), step_of(session), clock.monotonic()
+        put_back = remembered_generators()
         with not_training(raw), graph_of(raw.graph).preserved_objects():
             try:
                 found = self._run_evaluation(raw, training)
             except LoopStoppedError as stopped:
                 self._log.warning("the evaluation at step %d is dropped: %s", step, stopped)
+                put_back()  # a resumed session, which evaluates again, draws what this one has
                 return False
             except Exception as error:
                 add_note(error, f"in the evaluation at step {step}")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from itertools import count
 from typing import Any
@@ -17,7 +17,7 @@ from runhooks.events import flush_all
 from runhooks.graph.objects import OBJECT_STATES
 from runhooks.session.hooked import LiveSession
 from runhooks.session.inputs import INPUT_STATES
-from runhooks.session.scheduled_hook import RankPlacement, hook_note, noting_hook
+from runhooks.session.scheduled_hook import RankPlacement, noting_hook
 from runhooks.session.threads import Coordinator
 from runhooks.summary.file_writer import SessionFiles
 
@@ -116,6 +116,9 @@ class HookList:
         was_asked = session.coord.should_stop()
         if not self._is_nested:
             self._files.start(session.raw, self._begun.values())
+        # Of all first: a hook may use another one when it is handed the session.
+        for name, hook in self._in_order():
+            self._restore(name, hook, session)
         for name, hook in self._in_order():
             self._start(name, hook, session, always=name in self._hooks)
             if not was_asked and session.stopped_by is None and session.coord.should_stop():
@@ -224,25 +227,33 @@ class HookList:
         """Return the hooks that have begun, those whose ``last`` is true after all that joined."""
         return sorted(self._begun.items(), key=lambda it: bool(getattr(it[1], "last", False)))
 
+    def _restore(self, name: str, hook: SessionRunHook, session: LiveSession) -> None:
+        """Restore what a hook saves, which is saved from now on."""
+        SessionFiles.note_held(hook)
+        with self._handing(name, "load_state_dict", hook, session):
+            for key, it in self._saved.get(name, {}).items():
+                it.attach_to(session.raw, key)
+
     def _start(
         self, name: str, hook: SessionRunHook, session: LiveSession, *, always: bool
     ) -> None:
-        """Restore a hook's state, hand it the session, and add it to the runs."""
-        SessionFiles.note_held(hook)
-        saved, phase = self._saved.get(name, {}), "load_state_dict"
+        """Hand a hook the session, and add it to the runs."""
+        with self._handing(name, "after_create_session", hook, session):
+            hook.after_create_session(session.raw, session.coord)
+        session.hooked.add(name, hook, always=always, placement=self._placement)
+
+    @contextmanager
+    def _handing(
+        self, name: str, phase: str, hook: SessionRunHook, session: LiveSession
+    ) -> Iterator[None]:
+        """Note on an error which hook has raised it; its state is not saved then."""
         try:
-            with self._time_of(hook):
-                for key, it in saved.items():
-                    it.attach_to(session.raw, key)
-                phase = "after_create_session"
-                hook.after_create_session(session.raw, session.coord)
-        except BaseException as error:
-            if isinstance(error, Exception):
-                add_note(error, hook_note(name, phase))
-            for key in saved:
+            with noting_hook(name, phase), self._time_of(hook):
+                yield
+        except BaseException:
+            for key in self._saved.get(name, {}):
                 session.raw.detach(key)
             raise
-        session.hooked.add(name, hook, always=always, placement=self._placement)
 
     def _time_of(self, hook: SessionRunHook) -> AbstractContextManager[None]:
         return nullcontext() if self._placement is None else self._placement.time_of(hook)
@@ -251,6 +262,7 @@ class HookList:
         name = self._name(hook)
         try:
             self._begin(name, hook)
+            self._restore(name, hook, session)
             self._start(name, hook, session, always=False)
         except BaseException:
             self._names.discard(name)

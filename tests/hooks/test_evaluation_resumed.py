@@ -1,0 +1,131 @@
+"""Evaluations and stops: a training that is resumed goes on as one that nothing stopped."""
+
+import signal
+
+import numpy as np
+import pytest
+
+import runhooks as rh
+
+
+class Shuffled:
+    """Numbers in an order that NumPy's shared generator draws in each epoch."""
+
+    def __init__(self, length):
+        self.length = length
+
+    def __len__(self):
+        return self.length
+
+    def __iter__(self):
+        yield from np.random.permutation(self.length).astype(float)
+
+
+class Unknown:
+    """Three numbers, which nobody can count beforehand."""
+
+    def __iter__(self):
+        return iter([1.0, 2.0, 3.0])
+
+
+def trained(directory, data, hooks, *, epochs, stop=None):
+    """The elements that a training draws from ``data``, which stops after ``stop`` steps."""
+    seen = []
+
+    def train_step(w, batch):
+        seen.append(float(batch))
+        return w + batch, {"loss": batch - w}
+
+    stops = [] if stop is None else [rh.StopAtStepHook(num_steps=stop)]
+    with rh.graph(train_step, w=0.0, data=data, epochs=epochs).as_default():
+        rh.train.train("train_op", directory, [*hooks(), *stops])
+    return seen
+
+
+def test_two_stops_between_evaluations_leave_the_order_of_the_data(tmp_path):
+    def run(directory, stop=None):
+        np.random.seed(0)
+        return trained(
+            directory,
+            Shuffled(4),
+            lambda: [rh.EvaluationHook(lambda w, x: {"m": w + x}, Shuffled(2), every_n_epochs=2)],
+            epochs=6,
+            stop=stop,
+        )
+
+    undisturbed = run(tmp_path / "undisturbed")
+    stopped = [it for stop in (9, 4, None) for it in run(tmp_path / "stopped", stop)]
+    assert stopped == undisturbed
+    assert len(undisturbed) == 24
+
+
+class Interrupted:
+    """Evaluates ``w``, and sends the process a SIGTERM in call ``at``."""
+
+    def __init__(self, at):
+        self.at, self.calls = at, 0
+
+    def __call__(self, w, x):
+        self.calls += 1
+        if self.calls == self.at:
+            signal.raise_signal(signal.SIGTERM)
+        return {"w": w}
+
+
+def test_an_evaluation_that_is_repeated_has_averages(tmp_path):
+    def run(directory, at=None):
+        ema = rh.EmaHook("w", decay=0.9)
+        evaluation = rh.EvaluationHook(Interrupted(at), [0.0] * 3, every_n_epochs=1, averages=ema)
+        trained(directory, [1.0] * 3, lambda: [ema, evaluation], epochs=3)
+        return evaluation.metrics_by_step()
+
+    undisturbed = run(tmp_path / "undisturbed")
+    assert list(run(tmp_path / "stopped", at=4)) == [3]
+    assert run(tmp_path / "stopped") == undisturbed
+    assert list(undisturbed) == [3, 6, 9]
+
+
+def test_an_evaluation_that_is_repeated_draws_what_the_dropped_one_has(tmp_path):
+    def run(directory, at=None):
+        np.random.seed(0)
+        evaluation = rh.EvaluationHook(Interrupted(at), Shuffled(3), every_n_epochs=1)
+        return trained(directory, Shuffled(4), lambda: [evaluation], epochs=3)
+
+    undisturbed = run(tmp_path / "undisturbed")
+    assert run(tmp_path / "stopped", at=2) + run(tmp_path / "stopped") == undisturbed
+
+
+HOOKS = {
+    "call": lambda: rh.CallHook(lambda epoch: None, ["epoch"], every_n_epochs=1),
+    "evaluation": lambda: rh.EvaluationHook(lambda w, x: {"m": w}, [1.0], every_n_epochs=1),
+    "mean": lambda: rh.CallHook(lambda mean: None, [rh.epoch_mean("loss")], every_n_epochs=1),
+}
+
+
+class Lost(rh.SessionRunHook):
+    """Loses the session after step 7, once."""
+
+    is_lost = False
+
+    def after_run(self, run_context, run_values):
+        if run_context.session.global_step == 7 and not self.is_lost:
+            self.is_lost = True
+            raise rh.errors.UnavailableError("gone")
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+def test_a_lost_session_is_replaced_although_nobody_knows_how_long_epochs_are(hook, tmp_path):
+    with rh.graph(
+        lambda w, batch: (w + batch, {"loss": batch}), w=0.0, data=Unknown(), epochs=4
+    ).as_default():
+        policy = rh.RecoveryPolicy(first_wait_secs=0)
+        with rh.MonitoredTrainingSession(
+            checkpoint_dir=tmp_path,
+            hooks=[HOOKS[hook](), Lost()],
+            save_checkpoint_steps=1,
+            recovery=policy,
+        ) as session:
+            while not session.should_stop():
+                session.run("train_op")
+    assert (session.global_step, session.recoveries) == (12, 1)
+    assert rh.load(tmp_path, "w") == 24
