@@ -1,5 +1,7 @@
 """The jax engine: one executable a plan, donated buffers, and values that outlive them."""
 
+import threading
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -242,3 +244,34 @@ def test_histogram_of_few_and_of_many_values_is_that_of_numpy(count):
             summary = sess.run(rh.summary.histogram("weights", weights))
             encoded.append(summary.SerializeToString())
     assert encoded[0] == encoded[1]
+
+
+def test_sessions_in_two_threads_trace_one_step_at_once_for_other_shapes():
+    """Each has its own outputs; small and large ones come in another order from the device."""
+    names = [f"output_{i}" for i in range(20)]
+    wrong = []
+
+    def compare(graph, size):
+        with rh.Session(graph) as session:
+            *outputs, _ = session.run([*names, "train_op"], {"x": np.ones(size, np.float32)})
+        expected = [(size,) if i % 2 else (7,) for i in range(len(names))]
+        if [it.shape for it in outputs] != expected:
+            wrong.append(size)
+
+    for _ in range(3):
+        meet = threading.Barrier(2)
+
+        def train_step(w, x, meet=meet):
+            if isinstance(x, jax.core.Tracer):
+                meet.wait(60)
+            return w + 1, {
+                name: x if i % 2 else x.sum() * jnp.ones(7) for i, name in enumerate(names)
+            }
+
+        graph = rh.jax.graph(train_step, w=jnp.zeros(2), x=lambda: rh.placeholder())
+        threads = [threading.Thread(target=compare, args=(graph, size)) for size in (3, 3000)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert not wrong

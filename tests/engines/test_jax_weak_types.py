@@ -123,3 +123,22 @@ def test_weakly_typed_states_come_back_from_a_checkpoint_as_they_were(x64, tmp_p
     assert {key: (str(leaf.dtype), leaf.weak_type) for key, leaf in restored.items()} == {
         key: (str(leaf.dtype), True) for key, leaf in start.items()
     }
+
+
+def test_a_feed_may_be_weakly_typed_in_one_run_and_not_in_the_next():
+    """What a hook asks for has another dtype then, and another size."""
+    seen = []
+
+    def train_step(w, scale):
+        return w + 1, {"scaled": w * scale}
+
+    graph = rh.jax.graph(train_step, w=jnp.ones(1500, jnp.bfloat16), scale=lambda: rh.placeholder())
+    scales = [jnp.asarray(2.0), jnp.asarray(2.0), jnp.float32(2.0), jnp.asarray(2.0)]
+    with graph.as_default():
+        hook = rh.CallHook(lambda scaled: seen.append(scaled), ["scaled"], every_n_steps=1)
+        with rh.MonitoredSession(hooks=[hook]) as session:
+            for scale in scales:
+                session.run("train_op", {"scale": scale})
+    expected = [jnp.full(1500, n, jnp.bfloat16) * it for n, it in enumerate(scales, 1)]
+    assert [it.dtype for it in seen] == [it.dtype for it in expected]
+    assert all(np.array_equal(a, b) for a, b in zip(seen, expected, strict=True))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import operator
 import reprlib
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -46,8 +47,8 @@ def note_failure(error: Exception, assigned: Iterable[Any]) -> None:
     if any(leaf.is_deleted() for leaf in jax.tree.leaves(list(assigned))):
         add_note(
             error,
-            "the device failed after it had taken over the variables' buffers: "
-            "their values are gone, restore them from a checkpoint",
+            "this came after the device had taken over the variables' buffers: their values are "
+            "gone, restore them from a checkpoint",
         )
 
 
@@ -337,6 +338,7 @@ class CoreExecutable:
         self.party = party
         self.traces = _Traces()
         self.layouts: list[Layout] = []
+        self._numbering = threading.Lock()
         self.forms: list[str] = []
         self._logged: list[str] = []  # those of which the last line of the log tells
         self._operations = jax.jit(self._trace)
@@ -399,9 +401,10 @@ class CoreExecutable:
         body = self.traced.body
         values, new = self.traced.evaluate(args)
         owned = own_buffers(args, new)
-        layout = Layout(len(self.layouts))
+        with self._numbering:  # sessions in other threads trace it, too
+            layout = Layout(len(self.layouts))
+            self.layouts.append(layout)
         arrays = lay_out(layout, body, values, args, [new, owned])
-        self.layouts.append(layout)
         self.forms = forms_of([values[t] for t in body.given])
         return owned, {layout.number: arrays}
 

@@ -196,13 +196,16 @@ class _Divider:
 
 
 def signature_of(given: Sequence[Any]) -> tuple[Any, ...]:
-    """Return a key that is equal for values of the same shapes and dtypes."""
+    """Return a key that is equal for values of the same shapes and dtypes, weak or not."""
     try:
-        return tuple([(value.shape, value.dtype) for value in given])
+        return tuple([(it.shape, it.dtype, getattr(it, "weak_type", False)) for it in given])
     except AttributeError:
         leaves, structure = jax.tree.flatten(list(given))
-        forms = [(getattr(it, "shape", ()), getattr(it, "dtype", type(it))) for it in leaves]
-        return (structure, *forms)
+        return (structure, *[(*_form(it), getattr(it, "weak_type", False)) for it in leaves])
+
+
+def _form(leaf: Any) -> tuple[Any, Any]:
+    return getattr(leaf, "shape", ()), getattr(leaf, "dtype", type(leaf))
 
 
 class JaxBody(BoundBody):
