@@ -69,11 +69,15 @@ def tensor_of(array: Any, like: torch.Tensor | None, *, copy: bool) -> torch.Ten
         copy: Whether something else may use the memory of ``array``.
     """
     if like is None or not is_distributed(like) or tuple(like.shape) != tuple(array.shape):
-        return from_numpy(np.asarray(array), copy=copy)
+        plain = from_numpy(np.asarray(array), copy=False)
+        # As torch places its own: sums of MKL depend on that in their last bit.
+        return plain.clone() if copy or plain.data_ptr() % _ALIGNMENT else plain
     source = ArrayInMemory(array) if isinstance(array, np.ndarray) else array
     tensor: torch.Tensor = ARRAYS.from_source(source, like)
     return tensor
 
+
+_ALIGNMENT = 64  # bytes, of each tensor that torch makes on the CPU
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 _CONTAINERS = (dict, OrderedDict, Counter, list, tuple)
