@@ -153,6 +153,67 @@ def test_gradients_that_a_closure_computes_are_those_of_the_same_step(training):
     assert len(set(norms)) == 3
 
 
+class SharpnessAware(torch.optim.Optimizer):
+    """Applies the gradient of a point nearby through the optimizer that it wraps."""
+
+    def __init__(self, params, **kwargs):
+        super().__init__(params, kwargs)
+        self.base_optimizer = torch.optim.SGD(self.param_groups, **kwargs)
+
+    def step(self, closure):
+        parameters = [p for group in self.param_groups for p in group["params"]]
+        before = [p.detach().clone() for p in parameters]
+        with torch.no_grad():
+            for p in parameters:
+                p.add_(p.grad, alpha=0.1)
+        self.zero_grad()
+        torch.enable_grad()(closure)()
+        with torch.no_grad():
+            for p, value in zip(parameters, before, strict=True):
+                p.copy_(value)
+        self.base_optimizer.step()
+
+
+def test_norm_counts_what_an_optimizer_applies_through_another_once(training):
+    model, norms = training.model.eval(), []
+    optimizer = SharpnessAware(model.parameters(), lr=0.1)
+
+    def train(images, labels):
+        def closure():
+            nn.functional.cross_entropy(model(images), labels).backward()
+            norms.append(nn.utils.clip_grad_norm_(model.parameters(), 1e9))
+
+        closure()
+        optimizer.step(closure)
+        optimizer.zero_grad()
+
+    graph = rh.torch.graph(train, model=model, optimizer=optimizer)
+    names = ["global_gradient_norm", "gradients/model", "train_op"]
+    with rh.Session(graph) as sess:
+        norm, gradients, _ = sess.run(names, training.batch)
+    near, applied = norms
+    assert near != applied
+    torch.testing.assert_close(norm, applied)
+    torch.testing.assert_close(nn.utils.get_total_norm(gradients.values()), applied)
+
+
+def test_norm_is_of_all_that_several_optimizers_apply_in_one_run(training):
+    def train(images, labels):
+        nn.functional.cross_entropy(training.model(images), labels).backward()
+        norms.append(nn.utils.clip_grad_norm_(training.model.parameters(), 1e9))
+        for optimizer in optimizers.values():
+            optimizer.step()
+            optimizer.zero_grad()
+
+    norms = []
+    optimizers = {
+        f"optimizer_{i}": torch.optim.SGD(training.model[i].parameters(), lr=0.1) for i in (0, 3)
+    }
+    with rh.Session(rh.torch.graph(train, model=training.model, **optimizers)) as sess:
+        norm, _ = sess.run(["global_gradient_norm", "train_op"], training.batch)
+    torch.testing.assert_close(norm, norms[0])
+
+
 def test_gradients_of_a_step_without_an_optimizer_are_what_it_leaves(training):
     def backward(images, labels):
         nn.functional.cross_entropy(training.model(images), labels).backward()

@@ -136,6 +136,7 @@ class Captured:
         self._norm = norm
         self._gradients: dict[int, torch.Tensor] = {}
         self._norms: dict[int, torch.Tensor] = {}
+        self._has_stepped = False  # an optimizer
         self._activations: dict[str, Any] = {}
 
     def take_gradients(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
@@ -149,6 +150,7 @@ class Captured:
             self._take_gradients(optimizer)
 
     def _take_gradients(self, optimizer: Optimizer) -> None:
+        self._has_stepped = True
         own = {id(p): p for group in optimizer.param_groups for p in group["params"]}
         # Optimizers that unscale the gradients of a GradScaler themselves are given the scale.
         scale = getattr(optimizer, "grad_scale", None)
@@ -157,8 +159,10 @@ class Captured:
                 if id(p) in own and p.grad is not None:
                     self._gradients[id(p)] = cloned(p.grad) if scale is None else p.grad / scale
         if self._norm:
-            norm = _norm([p.grad for p in own.values() if p.grad is not None])
-            self._norms[id(optimizer)] = norm if scale is None else norm / scale
+            for key, p in own.items():
+                if p.grad is not None:  # of one that another optimizer wraps, the latest counts
+                    norm = _norm_of(p.grad)
+                    self._norms[key] = norm if scale is None else norm / scale
 
     def taker_of_activation(self, name: str) -> Any:
         """Return a forward hook that copies what the module returns."""
@@ -205,11 +209,11 @@ class Captured:
         return taken
 
     def _global_norm(self) -> Any:
-        if self._norms:
-            return _norm(list(self._norms.values()))
+        if self._has_stepped:
+            return _norm_of_all(list(self._norms.values()))
         modules = self._objects.modules().values()
         parameters = {id(p): p for module in modules for p in module.parameters()}
-        return _norm([p.grad for p in parameters.values() if p.grad is not None])
+        return _norm_of_all([_norm_of(p.grad) for p in parameters.values() if p.grad is not None])
 
 
 def _has_closure(args: Any, kwargs: Any) -> bool:
@@ -224,12 +228,12 @@ def _is_compiled(step: Any) -> bool:
     return any(getattr(step, mark, None) is not None for mark in marks)
 
 
-def _norm(tensors: list[torch.Tensor]) -> Any:
-    """Return the norm of all of them as one vector, on the device of the first."""
-    if not tensors:
+def _norm_of_all(norms: list[torch.Tensor]) -> Any:
+    """Return the norm of all tensors that have these norms, on the device of the first."""
+    if not norms:
         return torch.zeros(())
-    norms = [_norm_of(tensor).to(tensors[0].device, non_blocking=True) for tensor in tensors]
-    return torch.linalg.vector_norm(torch.stack(norms))
+    near = [norm.to(norms[0].device, non_blocking=True) for norm in norms]
+    return torch.linalg.vector_norm(torch.stack(near))
 
 
 def _norm_of(tensor: torch.Tensor) -> Any:
