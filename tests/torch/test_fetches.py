@@ -214,6 +214,25 @@ def test_norm_is_of_all_that_several_optimizers_apply_in_one_run(training):
     torch.testing.assert_close(norm, norms[0])
 
 
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+def test_complex_gradients_have_a_norm(dtype):
+    model = nn.Linear(3, 3, dtype=dtype)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    norms = []
+
+    def train(x):
+        optimizer.zero_grad()
+        model(x).abs().square().sum().backward()
+        norms.append(nn.utils.clip_grad_norm_(model.parameters(), 1e9))
+        optimizer.step()
+
+    with rh.Session(rh.torch.graph(train, model=model, optimizer=optimizer)) as sess:
+        norm, _ = sess.run(
+            ["global_gradient_norm", "train_op"], {"x": torch.ones(1, 3, dtype=dtype)}
+        )
+    torch.testing.assert_close(norm, norms[0])
+
+
 def test_gradients_of_a_step_without_an_optimizer_are_what_it_leaves(training):
     def backward(images, labels):
         nn.functional.cross_entropy(training.model(images), labels).backward()

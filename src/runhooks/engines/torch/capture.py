@@ -238,8 +238,10 @@ def _norm_of_all(norms: list[torch.Tensor]) -> Any:
 
 def _norm_of(tensor: torch.Tensor) -> Any:
     dense = stored(tensor)
-    wide = torch.float64 if dense.dtype == torch.float64 else torch.float32
-    return whole(torch.linalg.vector_norm(dense.to(wide)))
+    is_wide = dense.dtype in (torch.float64, torch.complex128)
+    magnitudes = dense.abs() if dense.is_complex() else dense
+    wide = magnitudes.to(torch.float64 if is_wide else torch.float32)
+    return whole(torch.linalg.vector_norm(wide))
 
 
 class ObjectTensors(NamedValues):
