@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -192,6 +193,10 @@ class Captured:
     def _gradients_of(self, name: str) -> Any:
         parameters = self._targets[name]
         found = {path: self._gradient(p) for path, p in parameters.items()}
+        missing = [path for path, p in parameters.items() if found[path] is None]
+        if missing and self._are_cleared():
+            trained = [path for path in missing if parameters[path].requires_grad]
+            found |= {path: _unknown(parameters[path]) for path in trained}
         found = {path: it for path, it in found.items() if it is not None}
         if "" not in parameters:
             return found
@@ -211,9 +216,27 @@ class Captured:
     def _global_norm(self) -> Any:
         if self._has_stepped:
             return _norm_of_all(list(self._norms.values()))
+        parameters = self._parameters()
+        if self._are_cleared() and (trained := [p for p in parameters if p.requires_grad]):
+            like = trained[0]
+            return _norm_of(torch.full((), math.nan, dtype=like.dtype, device=like.device))
+        return _norm_of_all([_norm_of(p.grad) for p in parameters if p.grad is not None])
+
+    def _parameters(self) -> list[nn.Parameter]:
         modules = self._objects.modules().values()
-        parameters = {id(p): p for module in modules for p in module.parameters()}
-        return _norm_of_all([_norm_of(p.grad) for p in parameters.values() if p.grad is not None])
+        return list({id(p): p for module in modules for p in module.parameters()}.values())
+
+    def _are_cleared(self) -> bool:
+        """Return whether no optimizer has made a step, and what they would have applied is gone.
+
+        It is after a step that a ``GradScaler`` has skipped, if the gradients are cleared at its
+        end.
+        """
+        if self._has_stepped:
+            return False
+        optimizers = self._objects.optimizers().values()
+        held = [p for it in optimizers for group in it.param_groups for p in group["params"]]
+        return all(p.grad is None for p in held or self._parameters())
 
 
 def _has_closure(args: Any, kwargs: Any) -> bool:
@@ -226,6 +249,10 @@ def _is_compiled(step: Any) -> bool:
         step = step.func
     marks = ("_torchdynamo_orig_callable", "_orig_mod", "_compiled_call_impl")
     return any(getattr(step, mark, None) is not None for mark in marks)
+
+
+def _unknown(parameter: nn.Parameter) -> torch.Tensor:
+    return torch.full_like(parameter.detach(), math.nan)
 
 
 def _norm_of_all(norms: list[torch.Tensor]) -> Any:
