@@ -85,6 +85,46 @@ def test_gradients_of_a_module_of_pytorch():
     }
 
 
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_tied_weights_count_once_in_the_norm_of_all(is_whole):
+    model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 3))
+    model[1].weight = model[0].weight
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    norms = []
+
+    def step(x):
+        optimizer.zero_grad()
+        model(x).square().sum().backward()
+        norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), 1e9).item())
+        optimizer.step()
+
+    graph = rh.torch.graph(step, model=model, optimizer=optimizer)
+    with graph.as_default():
+        names = [name for name, _ in model.named_parameters(remove_duplicate=False)]
+        parts = {name: graph[f"gradients/model/{name}"] for name in names}
+        op = rh.summary.gradient_norms("gradients/model" if is_whole else parts)
+        with rh.Session() as session:
+            _, found = session.run(["train_op", op], {"x": torch.ones(1, 3)})
+    layers = [
+        float(torch.nn.utils.get_total_norm([p.grad for p in layer.parameters()]))
+        for layer in model
+    ]
+    assert len(names) == 4
+    assert written(found) == {
+        "gradient_norm": pytest.approx(norms[0]),
+        "gradient_norm/0": pytest.approx(layers[0]),
+        "gradient_norm/1": pytest.approx(layers[1]),
+    }
+
+
+@pytest.mark.every_engine
+def test_one_array_that_is_returned_for_two_parameters_counts_twice(graph):
+    gradient = 1 * rh.Variable(np.float32([3.0]), name="w")
+    same = rh.call(lambda it: {"a": it, "b": it}, gradient)
+    found = norms_of(rh.summary.gradient_norms(same))
+    assert found["gradient_norm"] == pytest.approx(18**0.5)
+
+
 def test_what_is_no_tensor_is_refused(graph):
     with pytest.raises(TypeError, match="gradient norms summary 'gradient_norm' needs a tensor"):
         rh.summary.gradient_norms(np.linalg.norm)

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import runhooks as rh
-from runhooks.testing import RecordingHook
+from runhooks.testing import RecordingHook, read_events
 
 
 def same(one, other):
@@ -151,6 +151,86 @@ def test_gradients_that_a_closure_computes_are_those_of_the_same_step(training):
             assert gradient.norm() == norms[-1]
             assert norm > norms[-1]
     assert len(set(norms)) == 3
+
+
+class SharpnessAware(torch.optim.Optimizer):
+    """Applies the gradient of a point nearby through the optimizer that it wraps."""
+
+    def __init__(self, params, **kwargs):
+        super().__init__(params, kwargs)
+        self.base_optimizer = torch.optim.SGD(self.param_groups, **kwargs)
+
+    def step(self, closure):
+        parameters = [p for group in self.param_groups for p in group["params"]]
+        before = [p.detach().clone() for p in parameters]
+        with torch.no_grad():
+            for p in parameters:
+                p.add_(p.grad, alpha=0.1)
+        self.zero_grad()
+        torch.enable_grad()(closure)()
+        with torch.no_grad():
+            for p, value in zip(parameters, before, strict=True):
+                p.copy_(value)
+        self.base_optimizer.step()
+
+
+def test_norm_counts_what_an_optimizer_applies_through_another_once(training):
+    model, norms = training.model.eval(), []
+    optimizer = SharpnessAware(model.parameters(), lr=0.1)
+
+    def train(images, labels):
+        def closure():
+            nn.functional.cross_entropy(model(images), labels).backward()
+            norms.append(nn.utils.clip_grad_norm_(model.parameters(), 1e9))
+
+        closure()
+        optimizer.step(closure)
+        optimizer.zero_grad()
+
+    graph = rh.torch.graph(train, model=model, optimizer=optimizer)
+    names = ["global_gradient_norm", "gradients/model", "train_op"]
+    with rh.Session(graph) as sess:
+        norm, gradients, _ = sess.run(names, training.batch)
+    near, applied = norms
+    assert near != applied
+    torch.testing.assert_close(norm, applied)
+    torch.testing.assert_close(nn.utils.get_total_norm(gradients.values()), applied)
+
+
+def test_norm_is_of_all_that_several_optimizers_apply_in_one_run(training):
+    def train(images, labels):
+        nn.functional.cross_entropy(training.model(images), labels).backward()
+        norms.append(nn.utils.clip_grad_norm_(training.model.parameters(), 1e9))
+        for optimizer in optimizers.values():
+            optimizer.step()
+            optimizer.zero_grad()
+
+    norms = []
+    optimizers = {
+        f"optimizer_{i}": torch.optim.SGD(training.model[i].parameters(), lr=0.1) for i in (0, 3)
+    }
+    with rh.Session(rh.torch.graph(train, model=training.model, **optimizers)) as sess:
+        norm, _ = sess.run(["global_gradient_norm", "train_op"], training.batch)
+    torch.testing.assert_close(norm, norms[0])
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+def test_complex_gradients_have_a_norm(dtype):
+    model = nn.Linear(3, 3, dtype=dtype)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    norms = []
+
+    def train(x):
+        optimizer.zero_grad()
+        model(x).abs().square().sum().backward()
+        norms.append(nn.utils.clip_grad_norm_(model.parameters(), 1e9))
+        optimizer.step()
+
+    with rh.Session(rh.torch.graph(train, model=model, optimizer=optimizer)) as sess:
+        norm, _ = sess.run(
+            ["global_gradient_norm", "train_op"], {"x": torch.ones(1, 3, dtype=dtype)}
+        )
+    torch.testing.assert_close(norm, norms[0])
 
 
 def test_gradients_of_a_step_without_an_optimizer_are_what_it_leaves(training):
@@ -323,6 +403,142 @@ def test_scaled_gradients_are_fetched_unscaled(training):
     with rh.Session(graph) as sess:
         gradient, _ = sess.run(["gradients/model/3.bias", "train_op"], training.batch)
     torch.testing.assert_close(before - gradient, training.model[3].bias.detach())
+
+
+class Scaled:
+    """A model whose ``GradScaler`` skips the first step, and a loop that clears at its end."""
+
+    def __init__(self, dtype=torch.float32):
+        torch.manual_seed(0)
+        self.model = nn.Linear(2, 1, dtype=dtype)
+        self.model.bias.requires_grad_(False)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        self.scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+        self.x = torch.ones(3, 2, dtype=dtype)
+        self.norms = []
+        objects = {"model": self.model, "optimizer": self.optimizer, "scaler": self.scaler}
+        self.graph = rh.torch.graph(self.step, ["loss"], **objects)
+
+    def step(self):
+        loss = self.model(self.x).square().mean()
+        self.scaler.scale(loss).backward()
+        if not self.norms:
+            self.model.weight.grad[0, 0] = torch.inf
+        self.scaler.unscale_(self.optimizer)
+        self.norms.append(nn.utils.clip_grad_norm_(self.model.parameters(), 1e9))
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self.optimizer.zero_grad()
+        return {"loss": loss}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_gradients_of_a_skipped_step_are_nan_once_they_are_cleared(dtype):
+    scaled = Scaled(dtype)
+    before = scaled.model.weight.detach().clone()
+    hook = RecordingHook(
+        fetches=["gradients/model/weight", "gradients/model", "global_gradient_norm"]
+    )
+    hooks = [hook, rh.NanTensorHook("loss"), rh.StopAtStepHook(last_step=3)]
+    with scaled.graph.as_default(), rh.MonitoredSession(hooks=hooks) as sess:
+        sess.run("train_op")
+        same(scaled.model.weight.detach(), before)
+        while not sess.should_stop():
+            sess.run("train_op")
+    assert scaled.norms[0].isinf()
+    for (gradient, gradients, norm), true in zip(hook.results, scaled.norms, strict=True):
+        assert gradients.keys() == {"weight"}  # the bias is frozen
+        torch.testing.assert_close(gradient, gradients["weight"], equal_nan=True)
+        assert gradient.shape == (1, 2)
+        assert gradient.dtype == norm.dtype == dtype
+        assert norm.shape == ()
+        if true.isinf():
+            assert gradient.isnan().all()
+            assert norm.isnan()
+        else:
+            torch.testing.assert_close(gradient.norm(), true)
+            torch.testing.assert_close(norm, true)
+
+
+def test_summaries_of_the_gradients_of_a_skipped_step_do_not_end_the_training(tmp_path):
+    scaled = Scaled()
+    with scaled.graph.as_default():
+        rh.summary.gradient_norms("gradients/model")
+        rh.summary.histogram("gradients/model/weight")
+        hooks = [
+            rh.NanTensorHook("loss"),
+            rh.SummarySaverHook(1, output_dir=tmp_path, summary_op=rh.summary.merge_all()),
+            rh.StopAtStepHook(last_step=2),
+        ]
+        with rh.MonitoredSession(hooks=hooks) as sess:
+            while not sess.should_stop():
+                sess.run("train_op")
+    events = read_events(tmp_path)
+    norms = {event.step: event.value for event in events if event.tag == "gradient_norm"}
+    assert norms == {
+        1: pytest.approx(np.nan, nan_ok=True),
+        2: pytest.approx(scaled.norms[1].item()),
+    }
+    nan_counts = {event.step: event.value for event in events if event.tag.endswith("/nan_count")}
+    assert nan_counts == {1: 2.0}
+
+
+def test_gradients_are_cleared_although_those_that_no_optimizer_holds_are_left(training):
+    head = training.model[3]
+    optimizer = torch.optim.SGD(head.parameters(), lr=0.1)
+
+    def step(images, labels):
+        nn.functional.cross_entropy(training.model(images), labels).backward()
+        optimizer.zero_grad()
+
+    graph = rh.torch.graph(step, model=training.model, optimizer=optimizer)
+    names = ["gradients/model", "gradients/model/3.bias", "global_gradient_norm", "train_op"]
+    with rh.Session(graph) as sess:
+        gradients, gradient, norm, _ = sess.run(names, training.batch)
+    same(gradients["0.weight"], training.model[0].weight.grad)
+    assert all(it.isnan().all() for it in (gradients["3.weight"], gradient, norm))
+
+
+def test_gradients_that_a_skipped_step_leaves_are_those(training):
+    model, scaler = training.model, torch.amp.GradScaler("cpu")
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+
+    def step(images, labels):
+        optimizer.zero_grad()
+        scaler.scale(nn.functional.cross_entropy(model(images), labels)).backward()
+        model[3].bias.grad[0] = torch.inf
+        scaler.step(optimizer)
+        scaler.update()
+
+    graph = rh.torch.graph(step, model=model, optimizer=optimizer, scaler=scaler)
+    names = ["gradients/model/3.bias", "gradients/model/0.bias", "global_gradient_norm"]
+    with rh.Session(graph) as sess:
+        *found, norm, _ = sess.run([*names, "train_op"], training.batch)
+    for gradient, layer in zip(found, (model[3], model[0]), strict=True):
+        same(gradient, layer.bias.grad)
+    assert norm.isinf()
+
+
+@pytest.mark.parametrize("is_applied", [True, False])
+def test_gradient_of_what_the_loss_does_not_depend_on_is_an_error(training, is_applied):
+    model, norms = training.model, []
+    model.append(nn.Linear(1, 1))
+
+    def step(images, labels):
+        nn.functional.cross_entropy(model[:4](images), labels).backward()
+        norms.append(nn.utils.clip_grad_norm_(model.parameters(), 1e9))
+        if is_applied:
+            optimizer.step()
+            optimizer.zero_grad()
+
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    names = ["gradients/model", "global_gradient_norm", "train_op"]
+    with rh.Session(rh.torch.graph(step, model=model, optimizer=optimizer)) as sess:
+        gradients, norm, _ = sess.run(names, training.batch)
+        assert gradients.keys() == {"0.weight", "0.bias", "3.weight", "3.bias"}
+        torch.testing.assert_close(norm, norms[0])
+        with pytest.raises(ValueError, match="the loss did not depend on it"):
+            sess.run(["gradients/model/4.weight", "train_op"], training.batch)
 
 
 def test_bfloat16_model(training):

@@ -12,8 +12,10 @@ import math
 import re
 import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import reduce
 from inspect import isroutine
 from numbers import Number
+from operator import add
 from typing import Any
 
 from runhooks import arguments
@@ -23,7 +25,7 @@ from runhooks.graph import names, nest
 from runhooks.graph.base import GraphKeys, get_default_graph
 from runhooks.graph.engine import Engine
 from runhooks.graph.graph import Graph, own_graph
-from runhooks.graph.nodes import Operation, Placement, Tensor, Variable
+from runhooks.graph.nodes import Effect, Operation, Placement, Tensor, Variable
 from runhooks.near_names import with_article
 from runhooks.summary.kinds.audio import audio_value
 from runhooks.summary.kinds.histogram import histogram_value
@@ -496,8 +498,9 @@ def gradient_norms(
 
     Args:
         gradients: A tensor that is a pytree of arrays, its name, or a pytree of tensors.
-        name: The tag of the norm of all gradients together. The norm of a layer, meaning arrays
-            whose paths differ only in the last part, has the tag ``name/layer``.
+        name: The tag of the norm of all gradients together, in which shared parameters of a module
+            count once. The norm of a layer, meaning arrays whose paths differ only in the last
+            part, has the tag ``name/layer``.
         collections: As for ``scalar``.
         family: As for ``scalar``.
 
@@ -506,18 +509,28 @@ def gradient_norms(
         ValueError: It is the name of no tensor.
     """
     gradients = tree("gradient norms", name, gradients)
-    engine = graph_of(gradients).engine
+    engine, is_captured = graph_of(gradients).engine, _is_captured(gradients)
 
     def norms(value: Any) -> dict[str, Any]:
-        layers: dict[str, Any] = {}
-        for path, leaf in engine.leaves(value).items():
-            square = engine.sum_of_squares(leaf)
-            for layer in dict.fromkeys(("", _layer(path))):
-                layers[layer] = layers[layer] + square if layer in layers else square
-        return {layer: square**0.5 for layer, square in layers.items()}
+        leaves = engine.leaves(value)
+        layers: dict[str, dict[Any, Any]] = {}
+        for path, leaf in leaves.items():
+            square, key = engine.sum_of_squares(leaf), id(leaf) if is_captured else path
+            for layer in ("", _layer(path)):
+                layers.setdefault(layer, {})[key] = square
+        return {layer: reduce(add, squares.values()) ** 0.5 for layer, squares in layers.items()}
 
     part, kind = ("GradientNorms", "norms"), "GradientNormsSummary"
     return _by_path(kind, name, part, gradients, norms, collections, family, scalar_value)
+
+
+def _is_captured(gradients: Any) -> bool:
+    """Return whether each array is of a parameter of its own, so that one found twice is shared.
+
+    What a step returns may be one array for two parameters, such as two biases that are added up.
+    """
+    found = nest.tensors(gradients)
+    return bool(found) and all(it.op.effect is Effect.STEP_CAPTURE for it in found)
 
 
 def _layer(path: str) -> str:

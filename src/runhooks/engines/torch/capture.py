@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -136,6 +137,7 @@ class Captured:
         self._norm = norm
         self._gradients: dict[int, torch.Tensor] = {}
         self._norms: dict[int, torch.Tensor] = {}
+        self._has_stepped = False  # an optimizer
         self._activations: dict[str, Any] = {}
 
     def take_gradients(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
@@ -149,6 +151,7 @@ class Captured:
             self._take_gradients(optimizer)
 
     def _take_gradients(self, optimizer: Optimizer) -> None:
+        self._has_stepped = True
         own = {id(p): p for group in optimizer.param_groups for p in group["params"]}
         # Optimizers that unscale the gradients of a GradScaler themselves are given the scale.
         scale = getattr(optimizer, "grad_scale", None)
@@ -157,8 +160,10 @@ class Captured:
                 if id(p) in own and p.grad is not None:
                     self._gradients[id(p)] = cloned(p.grad) if scale is None else p.grad / scale
         if self._norm:
-            norm = _norm([p.grad for p in own.values() if p.grad is not None])
-            self._norms[id(optimizer)] = norm if scale is None else norm / scale
+            for key, p in own.items():
+                if p.grad is not None:  # of one that another optimizer wraps, the latest counts
+                    norm = _norm_of(p.grad)
+                    self._norms[key] = norm if scale is None else norm / scale
 
     def taker_of_activation(self, name: str) -> Any:
         """Return a forward hook that copies what the module returns."""
@@ -188,6 +193,10 @@ class Captured:
     def _gradients_of(self, name: str) -> Any:
         parameters = self._targets[name]
         found = {path: self._gradient(p) for path, p in parameters.items()}
+        missing = [path for path, p in parameters.items() if found[path] is None]
+        if missing and self._are_cleared():
+            trained = [path for path in missing if parameters[path].requires_grad]
+            found |= {path: _unknown(parameters[path]) for path in trained}
         found = {path: it for path, it in found.items() if it is not None}
         if "" not in parameters:
             return found
@@ -205,11 +214,29 @@ class Captured:
         return taken
 
     def _global_norm(self) -> Any:
-        if self._norms:
-            return _norm(list(self._norms.values()))
+        if self._has_stepped:
+            return _norm_of_all(list(self._norms.values()))
+        parameters = self._parameters()
+        if self._are_cleared() and (trained := [p for p in parameters if p.requires_grad]):
+            like = trained[0]
+            return _norm_of(torch.full((), math.nan, dtype=like.dtype, device=like.device))
+        return _norm_of_all([_norm_of(p.grad) for p in parameters if p.grad is not None])
+
+    def _parameters(self) -> list[nn.Parameter]:
         modules = self._objects.modules().values()
-        parameters = {id(p): p for module in modules for p in module.parameters()}
-        return _norm([p.grad for p in parameters.values() if p.grad is not None])
+        return list({id(p): p for module in modules for p in module.parameters()}.values())
+
+    def _are_cleared(self) -> bool:
+        """Return whether no optimizer has made a step, and what they would have applied is gone.
+
+        It is after a step that a ``GradScaler`` has skipped, if the gradients are cleared at its
+        end.
+        """
+        if self._has_stepped:
+            return False
+        optimizers = self._objects.optimizers().values()
+        held = [p for it in optimizers for group in it.param_groups for p in group["params"]]
+        return all(p.grad is None for p in held or self._parameters())
 
 
 def _has_closure(args: Any, kwargs: Any) -> bool:
@@ -224,18 +251,24 @@ def _is_compiled(step: Any) -> bool:
     return any(getattr(step, mark, None) is not None for mark in marks)
 
 
-def _norm(tensors: list[torch.Tensor]) -> Any:
-    """Return the norm of all of them as one vector, on the device of the first."""
-    if not tensors:
+def _unknown(parameter: nn.Parameter) -> torch.Tensor:
+    return torch.full_like(parameter.detach(), math.nan)
+
+
+def _norm_of_all(norms: list[torch.Tensor]) -> Any:
+    """Return the norm of all tensors that have these norms, on the device of the first."""
+    if not norms:
         return torch.zeros(())
-    norms = [_norm_of(tensor).to(tensors[0].device, non_blocking=True) for tensor in tensors]
-    return torch.linalg.vector_norm(torch.stack(norms))
+    near = [norm.to(norms[0].device, non_blocking=True) for norm in norms]
+    return torch.linalg.vector_norm(torch.stack(near))
 
 
 def _norm_of(tensor: torch.Tensor) -> Any:
     dense = stored(tensor)
-    wide = torch.float64 if dense.dtype == torch.float64 else torch.float32
-    return whole(torch.linalg.vector_norm(dense.to(wide)))
+    is_wide = dense.dtype in (torch.float64, torch.complex128)
+    magnitudes = dense.abs() if dense.is_complex() else dense
+    wide = magnitudes.to(torch.float64 if is_wide else torch.float32)
+    return whole(torch.linalg.vector_norm(wide))
 
 
 class ObjectTensors(NamedValues):
