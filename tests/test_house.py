@@ -154,7 +154,7 @@ PROBES = {
 FOREIGN_PRIVATE = {
     "runhooks.engines.torch.engine": {"_pytorch_graph"},
     "runhooks.engines.tensorflow.epochs": {"_add_control_input"},
-    "runhooks.engines.torch.pending": {"_version"},  # there is no public one
+    "runhooks.engines.torch.pending": {"_version", "_indices", "_values"},
     "runhooks.arrays.torch": {"_indices", "_values"},  # the public ones need it coalesced
 }
 NAMED_TUPLE = {"_replace", "_asdict", "_fields", "_make", "_field_defaults"}
