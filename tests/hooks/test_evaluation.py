@@ -203,6 +203,59 @@ def test_a_step_that_is_due_and_among_the_best_is_saved_once(
     assert not [it for it in caplog.records if it.levelname == "WARNING"]
 
 
+@pytest.mark.parametrize("is_asynchronous", [False, True])
+@pytest.mark.parametrize(
+    ("mode", "steps", "best"),
+    [("max", [0, 3, 5, 6, 9, 10, 10], 10), ("min", [0, 3, 5, 10], 3)],  # the loss rises
+)
+def test_an_evaluation_at_the_end_that_is_the_best_replaces_the_checkpoint_of_its_step(
+    mode, steps, best, is_asynchronous, model, tmp_path
+):
+    at_end = rh.Trigger(every_steps=3, at_end=True)
+    hook = rh.EvaluationHook({"loss": model.loss}, trigger=at_end)
+    keep = [rh.KeepLast(1), rh.KeepBest(hook.metric("loss"), mode=mode)]
+    saver = rh.Saver(keep=keep, asynchronous=is_asynchronous)
+    saved = Saved()
+    saving = rh.CheckpointSaverHook(tmp_path, save_steps=5, saver=saver, listeners=[saved])
+    loop([hook, saving], model.train_op, 10)
+    assert saved.steps == steps
+    assert rh.best_checkpoint(tmp_path, "loss").step == best
+    kept = {path.name for path in tmp_path.glob("model.ckpt-*")}
+    assert kept == {f"model.ckpt-{best}", "model.ckpt-10"}
+
+
+def test_an_evaluation_that_is_repeated_and_is_the_best_is_saved_once(tmp_path):
+    values = {2: 1.0, 4: 9.0, 6: 3.0}
+
+    def go_on(last, *, stop_at=None):
+        def test_step(w, x):
+            if w == stop_at:
+                session.request_stop("now")
+            return {"value": values[int(w)]}
+
+        saved = Saved()
+        with rh.graph(lambda w: (w + 1, {"loss": w}), w=0.0).as_default():
+            test = rh.EvaluationHook(test_step, [np.ones(1)] * 2, every_n_steps=2)
+            keep = [rh.KeepLast(1), rh.KeepBest(test.metric("value"))]
+            saving = rh.CheckpointSaverHook(
+                tmp_path, save_steps=100, saver=rh.Saver(keep=keep), listeners=[saved]
+            )
+            hooks = [test, saving, rh.StopAtStepHook(last_step=last)]
+            session = rh.MonitoredTrainingSession(
+                checkpoint_dir=tmp_path, save_checkpoint_steps=None, hooks=hooks
+            )
+            with session:
+                while not session.should_stop():
+                    session.run("train_op")
+        return saved.steps
+
+    assert go_on(6, stop_at=4) == [0, 2, 4]
+    assert go_on(4) == [4]  # with its metric
+    assert go_on(4) == []
+    assert go_on(6) == [6]
+    assert rh.best_checkpoint(tmp_path, "value").step == 4
+
+
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
 def test_its_results_are_there_for_every_hook_that_acts_on_the_step(model, tmp_path, order):
     class Reader(rh.SessionRunHook):
