@@ -67,6 +67,7 @@ import queue
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -324,12 +325,14 @@ class Snapshot(NamedTuple):
         resized: Of a checkpoint that another number of ranks has saved; else None.
         is_given: Whether nothing else uses the memory of the arrays: whoever loads them may keep
             them without a copy.
+        metrics: The metrics of a checkpoint by name.
     """
 
     arrays: dict[str, Any]
     states: dict[str, Any]
     resized: Resized | None = None
     is_given: bool = False
+    metrics: Mapping[str, float] = MappingProxyType({})
 
     def only(self, variables: Collection[str]) -> Snapshot:
         """Return the same with the arrays of the named variables alone.
@@ -468,6 +471,7 @@ class RawSession(CallableRuns):
         non_training_secs: The seconds that went into something other than training; whoever
             spends some, as on an evaluation, adds them.
         input_error: By which an input has ended a run before it changed anything; None: by none.
+        checkpoint_metrics: The metrics that ``checkpoint`` has, by name.
         state_error: By which its state is not worth saving, as a NaN that a hook has found in it;
             None: no such error is known.
     """
@@ -490,6 +494,7 @@ class RawSession(CallableRuns):
         self.state_error: Exception | None = None
         self._checkpoint: str | None = None
         self._changes_at_checkpoint = 0
+        self.checkpoint_metrics: Mapping[str, float] = {}
         self._attached: dict[str, Stateful] = {}
         self._loaded_states: Mapping[str, Any] = {}
 

@@ -1,6 +1,7 @@
 import itertools
 import math
 import random
+import signal
 
 import numpy as np
 import pytest
@@ -201,6 +202,59 @@ def test_a_step_that_is_due_and_among_the_best_is_saved_once(
     loop([saving, stop, hook], model.train_op, 12)
     assert saved.steps == steps
     assert not [it for it in caplog.records if it.levelname == "WARNING"]
+
+
+@pytest.mark.parametrize("is_asynchronous", [False, True])
+@pytest.mark.parametrize(
+    ("mode", "steps", "best"),
+    [("max", [0, 3, 5, 6, 9, 10, 10], 10), ("min", [0, 3, 5, 10], 3)],  # the loss rises
+)
+def test_an_evaluation_at_the_end_that_is_the_best_replaces_the_checkpoint_of_its_step(
+    mode, steps, best, is_asynchronous, model, tmp_path
+):
+    at_end = rh.Trigger(every_steps=3, at_end=True)
+    hook = rh.EvaluationHook({"loss": model.loss}, trigger=at_end)
+    keep = [rh.KeepLast(1), rh.KeepBest(hook.metric("loss"), mode=mode)]
+    saver = rh.Saver(keep=keep, asynchronous=is_asynchronous)
+    saved = Saved()
+    saving = rh.CheckpointSaverHook(tmp_path, save_steps=5, saver=saver, listeners=[saved])
+    loop([hook, saving], model.train_op, 10)
+    assert saved.steps == steps
+    assert rh.best_checkpoint(tmp_path, "loss").step == best
+    kept = {path.name for path in tmp_path.glob("model.ckpt-*")}
+    assert kept == {f"model.ckpt-{best}", "model.ckpt-10"}
+
+
+def test_an_evaluation_that_is_repeated_and_is_the_best_is_saved_once(tmp_path):
+    values = {2: 1.0, 4: 9.0, 6: 3.0}
+
+    def go_on(last, *, stop_at=None):
+        def test_step(w, x):
+            if w == stop_at:
+                session.request_stop("now")
+            return {"value": values[int(w)]}
+
+        saved = Saved()
+        with rh.graph(lambda w: (w + 1, {"loss": w}), w=0.0).as_default():
+            test = rh.EvaluationHook(test_step, [np.ones(1)] * 2, every_n_steps=2)
+            keep = [rh.KeepLast(1), rh.KeepBest(test.metric("value"))]
+            saving = rh.CheckpointSaverHook(
+                tmp_path, save_steps=100, saver=rh.Saver(keep=keep), listeners=[saved]
+            )
+            hooks = [test, saving, rh.StopAtStepHook(last_step=last)]
+            session = rh.MonitoredTrainingSession(
+                checkpoint_dir=tmp_path, save_checkpoint_steps=None, hooks=hooks
+            )
+            with session:
+                while not session.should_stop():
+                    session.run("train_op")
+        return saved.steps
+
+    assert go_on(6, stop_at=4) == [0, 2, 4]
+    assert go_on(4) == [4]  # with its metric
+    assert go_on(4) == []
+    assert go_on(6) == [6]
+    assert rh.best_checkpoint(tmp_path, "value").step == 4
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
@@ -479,6 +533,59 @@ def test_names_for_its_results(trained):
     test = rh.EvaluationHook(test_step, BATCHES, every_n_epochs=1, outputs=["w", "x"])
     train(test)
     assert test.last_metrics == {"w": 20.0, "x": 1.0}
+
+
+@pytest.mark.every_engine
+@pytest.mark.parametrize("dropped", [1, 2])
+def test_metrics_of_a_dropped_evaluation_are_nan_to_hooks_of_the_step_which_is_saved(
+    dropped, trained, tmp_path
+):
+    def go_on(stops):
+        def batches(step):
+            yield BATCHES[0]
+            if stops and step == 4 * dropped:
+                signal.raise_signal(signal.SIGTERM)
+            yield BATCHES[1]
+
+        def note(epoch):
+            noted[epoch] = [test.last_metrics["w"], metric.last()]
+
+        noted = {}
+        test = rh.EvaluationHook(lambda w, x, y: {"w": w}, batches, every_n_epochs=1)
+        metric = test.metric("w")
+        note_each = rh.CallHook(note, "epoch", every_n_epochs=1)
+        rh.train.train("train_op", tmp_path, [note_each, test])
+        return noted, test.metrics_by_step(), dict(test.last_metrics)
+
+    found = {1: [10.0] * 2, 2: [20.0] * 2}
+    by_step = {4: {"w": 10.0}, 8: {"w": 20.0}}
+    before = {epoch: it for epoch, it in found.items() if epoch < dropped}
+    noted, *metrics = go_on(stops=True)
+    assert noted == {**before, dropped: pytest.approx([math.nan] * 2, nan_ok=True)}
+    assert metrics == [
+        {4 * epoch: by_step[4 * epoch] for epoch in before},
+        pytest.approx({"w": math.nan}, nan_ok=True),
+    ]
+    assert rh.latest_checkpoint(tmp_path) == str(tmp_path / f"model.ckpt-{4 * dropped}")
+    noted, *metrics = go_on(stops=False)
+    assert noted == {epoch: it for epoch, it in found.items() if epoch > dropped}
+    assert metrics == [by_step, {"w": 20.0}]
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_no_name_is_unknown_to_the_metrics_of_a_dropped_evaluation(is_first):
+    def test_step(w, x):
+        if is_first or w == 2:
+            session.request_stop()
+        return {"w": w}
+
+    with rh.graph(lambda w: (w + 1, {"loss": w}), w=0.0).as_default():
+        test = rh.EvaluationHook(test_step, [np.ones(1)] * 2, every_n_steps=1)
+        with rh.MonitoredSession(hooks=[test]) as session:
+            while not session.should_stop():
+                session.run("train_op")
+    assert math.isnan(test.last_metrics["w"])
+    assert list(test.last_metrics) == ([] if is_first else ["w"])
 
 
 @pytest.mark.parametrize(

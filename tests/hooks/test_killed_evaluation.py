@@ -37,7 +37,7 @@ def test_killed(ended_at, save, run):
     assert run(save=save) == (0, undisturbed)
 
 
-@pytest.mark.parametrize("ended_at", [1, TESTED + 1, 3 * TESTED + 2])
+@pytest.mark.parametrize("ended_at", [1, TESTED + 1, 2 * TESTED + 1, 3 * TESTED + 2])
 def test_stopped(ended_at, run):
     _, undisturbed = run("undisturbed", save=3)
     assert run(save=3, ended_at=ended_at, number=signal.SIGTERM)[0] == 0

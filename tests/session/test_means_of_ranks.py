@@ -201,3 +201,28 @@ def test_an_evaluation_at_the_end_may_be_at_different_steps():
 
     both = [it for batches in BATCHES[:2] for batch in batches for it in batch]
     assert on_all(LocalGroup.together(2), train) == [[{"loss": np.mean(both)}]] * 2
+
+
+def test_ranks_replace_a_checkpoint_by_one_that_an_evaluation_at_the_end_finds_to_be_the_best(
+    tmp_path,
+):
+    def train(group):
+        data = [np.array(it) for it in BATCHES[group.rank]]
+        with rh.graph(step, ["loss"], data=data, epochs=2, w=0.0).as_default():
+            test = rh.EvaluationHook(
+                lambda step, x: {"at": step + 0.0 * np.mean(x)},
+                data,
+                trigger=rh.Trigger(every_steps=3, at_end=True),
+            )
+            saver = rh.Saver(keep=[rh.KeepLast(1), rh.KeepBest(test.metric("at"))])
+            with rh.MonitoredTrainingSession(
+                checkpoint_dir=tmp_path, hooks=[test], saver=saver, save_checkpoint_steps=2
+            ) as session:
+                while not session.should_stop():
+                    session.run("train_op")
+        return [path.rpartition("-")[2] for path in saver.last_checkpoints]
+
+    groups = LocalGroup.together(3)
+    assert on_all(groups, train) == [["4"]] * 3
+    assert rh.best_checkpoint(tmp_path, "at").metrics == {"at": 4.0}
+    assert on_all(groups, train) == [[]] * 3  # nothing is new

@@ -467,13 +467,14 @@ def read_for(group: Group, path: AnyPath, in_parts: bool = False) -> Snapshot:
     if saved == size:
         found, kept = stored.arrays(group.rank, near), stored.states(group.rank)
         if group.size == 1 and not in_parts:
-            return Snapshot(dict(read_several(found)), kept, is_given=True)
-        return Snapshot(dict(found), kept)
+            own = dict(read_several(found))
+            return Snapshot(own, kept, is_given=True, metrics=manifest.metrics)
+        return Snapshot(dict(found), kept, metrics=manifest.metrics)
     arrays = dict(stored.arrays(None, near))
     each = (it for it in arrays if it.endswith(EPOCH_SUMS) and not it.endswith(GLOBAL_SUMS))
     sums = {name: arrays[name] for name in each}
     arrays.update(_added_up(stored, sums, group.rank))
-    snapshot = Snapshot(arrays, stored.states())
+    snapshot = Snapshot(arrays, stored.states(), metrics=manifest.metrics)
     differing = frozenset(it for it in manifest.differing if it not in sums and not _is_random(it))
     if differing and group.is_chief:
         _log.warning(

@@ -233,7 +233,7 @@ class Saver:
         if base not in self._series:
             self._series[base] = Series(base, self._keep, current_group())
         write = partial(self._series[base].save, path, content, step, metrics)
-        self._write(sess, str(path), write)
+        self._write(sess, str(path), metrics, write)
         return str(path)
 
     def restore(self, sess: RawSession, save_path: str | os.PathLike[str]) -> None:
@@ -259,7 +259,7 @@ class Saver:
                 "of it",
             )
             raise
-        sess.checkpoint = path
+        sess.checkpoint, sess.checkpoint_metrics = path, snapshot.metrics
 
     def wait(self) -> None:
         """Wait until the last checkpoint is on disk; if saving failed, raise its error once."""
@@ -279,7 +279,13 @@ class Saver:
                     f"{suggestion(name, known)}"
                 )
 
-    def _write(self, sess: RawSession, path: str, write: Callable[[], object]) -> None:
+    def _write(
+        self,
+        sess: RawSession,
+        path: str,
+        metrics: Mapping[str, float],
+        write: Callable[[], object],
+    ) -> None:
         def fail() -> None:
             if sess.checkpoint == path:
                 sess.checkpoint = None
@@ -294,7 +300,7 @@ class Saver:
         background = BackgroundSave(path, save) if self._asynchronous else None
         try:
             if self._only is None:
-                sess.checkpoint = path
+                sess.checkpoint, sess.checkpoint_metrics = path, metrics
             if background is None:
                 save()
             else:

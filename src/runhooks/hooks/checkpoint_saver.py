@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar, NamedTuple
 
@@ -71,6 +71,20 @@ class _Save(NamedTuple):
     background: BackgroundSave | None
 
 
+class _State(NamedTuple):
+    """What a checkpoint would hold: another one of the same is not saved.
+
+    Attributes:
+        step: The global step.
+        changes: How many runs have changed the session.
+        best: The metrics by which the step is among the best so far.
+    """
+
+    step: int
+    changes: int
+    best: Mapping[str, float]
+
+
 class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
     """Saves a checkpoint when a session starts, every so often, and at the end; each step once.
 
@@ -83,7 +97,8 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
     does not compute their steps again. If flushing fails, the checkpoint is saved, and then the
     error is raised.
 
-    If the saver has a ``KeepBest``, an evaluation that is among the best so far is saved as well.
+    If the saver has a ``KeepBest``, an evaluation that is among the best so far is saved as well;
+    one that comes after the save of its step, as at the end, replaces that checkpoint.
 
     With ``Saver(asynchronous=True)``, training continues while a checkpoint is
     written. Listeners are called when it is on disk, some steps later. If writing fails, the error
@@ -144,10 +159,9 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
             if not callable(getattr(listener, "after_save", None)):
                 raise TypeError(f"listeners must be CheckpointSaverListeners, got {listener!r}")
         self._save_graph_def = save_graph_def
-        #: The global step and the number of changes when it was saved last.
-        self._saved: tuple[int, int] | None = None
-        #: The same, when ``_save`` was called last: a subclass may save in a way of its own.
-        self._asked: tuple[int, int] | None = None
+        self._saved: _State | None = None  # what was saved last
+        #: When ``_save`` was called last: a subclass may save in a way of its own.
+        self._asked: _State | None = None
         self._under_way: _Save | None = None
         self._best: list[KeepBest] = []  # an evaluation that is among them is saved
         self._graph_written = False
@@ -176,8 +190,7 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
         if self._save_graph_def and not self._graph_written and current_group().is_chief:
             session_of(session).write_graph(self._checkpoint_dir)
             self._graph_written = True
-        raw = session_of(session)
-        self._saved = (step, raw.changes) if self._is_restored(session, step) else None
+        self._saved = self._state(session, step) if self._is_restored(session, step) else None
         self._timer.start(step, session_of(session).epochs)
         if self._timer.last_triggered_step() is None:
             self._timer.update_last_triggered_step(step)
@@ -197,16 +210,16 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
         is_due = self._timer.should_trigger_for_step(step)
         if is_due:
             self._timer.update_last_triggered_step(step)
-        if is_due or any(rule.is_among_best(step) for rule in self._best):
+        if is_due or self._best_at(step):
             stopping = self._ask_to_save(session, step) or stopping
         if stopping:
             run_context.request_stop()
 
     def end(self, session: RawSession) -> None:
-        step, raw = step_of(session), session_of(session)
+        step = step_of(session)
         try:
             try:
-                if (step, raw.changes) not in (self._saved, self._asked):
+                if self._state(session, step) not in (self._saved, self._asked):
                     self._ask_to_save(session, step)
             finally:
                 self._finish(session)
@@ -227,7 +240,7 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
             self._lock.release()
 
     def _ask_to_save(self, session: RawSession, step: int) -> bool:
-        asked = step, session_of(session).changes
+        asked = self._state(session, step)
         error = _state_error(session)
         if error:
             log_of(session).warning("step %d is not saved as a checkpoint: %s", step, error)
@@ -238,7 +251,7 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
     def _save(self, session: RawSession, step: int) -> bool:
         """Save ``step`` unless that is done; return whether a listener asks to stop."""
         step = int(step)  # a subclass may pass what a run has returned
-        if (step, session_of(session).changes) == self._saved:
+        if self._state(session, step) == self._saved:
             return False
         self._lock.acquire()  # a forked child does not hold it, nor does a directory made anew
         stopping = self._finish(session)
@@ -257,9 +270,9 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
 
     def _begin_save(self, session: RawSession, step: int) -> None:
         path = self._path(step)
-        if not session_of(session).is_saved_as(path):
+        if not session_of(session).is_saved_as(path) or self._lacks_best(session, step):
             path = self._write_checkpoint(session, step)
-        self._saved = step, session_of(session).changes
+        self._saved = self._state(session, step)
         self._under_way = _Save(step, path, save_under_way(path))
 
     def _write_checkpoint(self, session: RawSession, step: int) -> str:
@@ -305,13 +318,29 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
         self._output.add_session_log(SessionLog(SessionStatus.CHECKPOINT, path), save.step)
         return save
 
+    def _state(self, session: RawSession, step: int) -> _State:
+        return _State(step, session_of(session).changes, self._best_at(step))
+
+    def _best_at(self, step: int) -> dict[str, float]:
+        """Return the metrics by which ``step`` is among the best so far."""
+        rules = [rule for rule in self._best if rule.is_among_best(step)]
+        return {rule.name: float(rule.metric.by_step()[step]) for rule in rules}
+
+    def _lacks_best(self, session: RawSession, step: int) -> bool:
+        """Return whether the session's checkpoint lacks metrics by which it is among the best.
+
+        An evaluation at the end, or one that a resumed session repeats, comes after the save.
+        """
+        known = session_of(session).checkpoint_metrics
+        return not self._best_at(step).items() <= known.items()
+
     def _path(self, step: int) -> str:
         return self._save_path + f"-{step}"  # a URL stays one that can be opened
 
     def _is_restored(self, session: RawSession, step: int) -> bool:
         """Return whether the session is at a checkpoint that needs no ``after_save``."""
         path = self._path(step)
-        if session_of(session).checkpoint != path:
+        if session_of(session).checkpoint != path or self._lacks_best(session, step):
             return False
         if session_of(session).has_framework_saver:  # its saves are done at once
             return True

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 from abc import abstractmethod
 from collections.abc import Collection, Iterable, Mapping
+from itertools import chain
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -142,6 +144,23 @@ class Evaluation(NamedTuple):
     runs: int
 
 
+class _Dropped(dict[str, float]):
+    """The metrics of an evaluation that a stop has ended: NaN, whatever their names may be.
+
+    Other hooks act on that step nevertheless, and must neither fail, which would keep the step from
+    being saved, nor take the metrics of an earlier step for those of this one.
+
+    Args:
+        names: The names that are known.
+    """
+
+    def __init__(self, *names: Iterable[str]) -> None:
+        super().__init__(dict.fromkeys(chain(*names), math.nan))
+
+    def __missing__(self, name: str) -> float:
+        return math.nan
+
+
 class EvaluatingHook(TimedHook):
     """Evaluates when its timer triggers, and writes, logs and keeps the metrics.
 
@@ -185,9 +204,15 @@ class EvaluatingHook(TimedHook):
 
     @property
     def last_metrics(self) -> Mapping[str, float]:
-        """The metrics of the last evaluation, as a checkpoint has them; empty if there was none."""
+        """The metrics of the last evaluation, as a checkpoint has them; empty if there was none.
+
+        Each is NaN if a stop has ended that evaluation, until a resumed session has repeated it.
+        """
         found = self.metrics_by_step()
-        return found[max(found)] if found else {}
+        last = found[max(found)] if found else {}
+        if self._dropped_at is None:
+            return last
+        return _Dropped(self._known or last, sorted(self._wanted))
 
     def metric(self, name: str) -> EvaluationMetric:
         """Return one metric of it, for hooks that act on its values.
