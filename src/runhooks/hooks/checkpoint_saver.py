@@ -77,7 +77,8 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
     As in ``tf.compat.v1.train``. Checkpoints are ``<checkpoint_dir>/<checkpoint_basename>-<step>``.
     A step that the session was restored from, or that another such hook has already saved, is not
     saved again, nor is a state in which ``NanTensorHook`` has found NaN. A resumed run saves at the
-    same steps as an uninterrupted one.
+    same steps as an uninterrupted one. Nothing is saved at the end if several ranks have ended at
+    different steps.
 
     All event files of the process are flushed before a checkpoint is written, because a resumed run
     does not compute their steps again. If flushing fails, the checkpoint is saved, and then the
@@ -206,7 +207,8 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
         step, raw = step_of(session), session_of(session)
         try:
             try:
-                if (step, raw.changes) not in (self._saved, self._asked):
+                # All ranks save, or none: what each has saved says nothing of the others then.
+                if not raw.ended_apart and (step, raw.changes) not in (self._saved, self._asked):
                     self._ask_to_save(session, step)
             finally:
                 self._finish(session)
