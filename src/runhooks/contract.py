@@ -474,6 +474,8 @@ class RawSession(CallableRuns):
         checkpoint_metrics: The metrics that ``checkpoint`` has, by name.
         state_error: By which its state is not worth saving, as a NaN that a hook has found in it;
             None: no such error is known.
+        ended_apart: Whether its ranks have ended at different global steps, so that there is no
+            state of all to save. Each rank has the same answer, before ``end`` of the hooks.
     """
 
     #: Whether the framework's own saver writes its checkpoints, in place of a ``runhooks.Saver``.
@@ -486,6 +488,7 @@ class RawSession(CallableRuns):
     changes: int = 0
     input_secs: float = 0.0
     input_error: Exception | None = None
+    ended_apart: bool = False
 
     def __init__(self) -> None:
         self.recoveries = 0

@@ -102,6 +102,70 @@ def test_a_generator_that_an_error_ends_is_no_way_past_it(tmp_path):
         train(Generated({2}), tmp_path)
 
 
+class GeneratedWithLength(Generated, ReadingsWithLength):
+    pass
+
+
+def counted_to_the_end(data, *hooks, epochs=1):
+    """Return what a loop that catches errors has drawn, and why it has ended."""
+    seen = []
+    graph = rh.graph(take, ["value"], total=0, data=data, epochs=epochs)
+    with graph.as_default(), rh.MonitoredSession(hooks=hooks) as session:
+        while not session.should_stop():
+            try:
+                seen.append(float(session.run(["train_op", "value"])[1]))
+            except OSError:
+                seen.append("error")
+    return seen, session.stop_reason
+
+
+def losses(caplog):
+    return [it for it in caplog.messages if "a generator ends with an error that it raises" in it]
+
+
+def check_told(seen, reason, caplog, left):
+    error = "OSError('cannot read 2')"
+    assert seen == [0.0, 1.0, "error"] * len(left)
+    assert reason == f"the input 'data' ended after it raised {error}"
+    for line, what in zip(losses(caplog), left, strict=True):
+        assert line.startswith(f"the input 'data' ended after it raised {error}: ")
+        assert f"what was left of {what} is lost. Catch the error inside the generator" in line
+    assert not any("len()" in it for it in caplog.messages)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda: lambda step: iter(Generated({step + 2})), lambda: iter(Generated({2}))],
+    ids=["function", "iterator"],
+)
+def test_a_generator_that_an_error_ends_is_told_of(make, caplog):
+    check_told(*counted_to_the_end(make()), caplog, ["it"])
+
+
+@pytest.mark.parametrize("make", [Generated, GeneratedWithLength])
+@pytest.mark.parametrize("goes_by_epochs", [False, True])
+def test_each_epoch_that_an_error_ends_is_told_of(make, goes_by_epochs, caplog):
+    hooks = [rh.CallHook(lambda: None, every_n_epochs=1)] * goes_by_epochs
+    found = counted_to_the_end(make({2}), *hooks, epochs=3)
+    check_told(*found, caplog, [f"its epoch {number}" for number in (1, 2, 3)])
+
+
+@pytest.mark.parametrize("make", [Readings, ReadingsWithLength])
+def test_an_iterator_that_goes_on_after_an_error_has_lost_nothing(make, caplog):
+    seen, reason = counted_to_the_end(make({2}), epochs=2)
+    assert seen == [0.0, 1.0, "error", 3.0, 4.0, 5.0] * 2
+    assert "(epochs=2)" in reason
+    assert losses(caplog) == []
+
+
+@pytest.mark.parametrize("make", [GeneratedWithLength, ReadingsWithLength])
+def test_an_error_in_place_of_the_last_element_has_lost_nothing(make, caplog):
+    seen, reason = counted_to_the_end(make({5}), epochs=2)
+    assert seen == [0.0, 1.0, 2.0, 3.0, 4.0, "error"] * 2
+    assert "(epochs=2)" in reason
+    assert losses(caplog) == []
+
+
 class Opened(Readings):
     """Data that could not be opened the first times."""
 

@@ -368,7 +368,8 @@ def run(folder, case, rank, events, hooks, batches, found):
             hooks=hooks,
             checkpoint_dir=checkpoints,
             scaffold=rh.Scaffold(saver=saver),
-            save_checkpoint_secs=events.get("saves"),
+            save_checkpoint_secs=None if "save_steps" in events else events.get("saves"),
+            save_checkpoint_steps=events.get("save_steps"),
             log_step_count_steps=None,
             **options,
         ) as session:
@@ -377,6 +378,8 @@ def run(folder, case, rank, events, hooks, batches, found):
             while not session.should_stop():
                 number = next(loader, None)
                 if number is None:
+                    if events.get("ends_after_the_mark"):
+                        wait_for(folder / f"{case}.mark")
                     break
                 if number == events.get("loader_raises", {}).get(str(rank)):
                     raise ValueError("the loader broke")

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+import runhooks as rh
+
 # What waits for seconds: all of it begins at once.
 WAITING = {
     "hangs": {"at": {"0": {"3": "hang"}, "1": {"3": "raise"}}, "grace_secs": 1.0},
@@ -226,6 +228,36 @@ def test_ranks_with_unequal_data_end_together(ranks):
     assert 8 >= found[0]["runs"] >= 5
     if found[0]["runs"] > 5:
         assert "different global steps" in training.log(0)
+    assert "different global steps" not in training.log(1)
+
+
+@pytest.mark.parametrize(
+    ("save_steps", "saved"),
+    [(1000, ["model.ckpt-0"]), (5, ["model.ckpt-0", "model.ckpt-5"])],
+    ids=["neither has just saved", "one has just saved"],
+)
+def test_ranks_that_end_at_different_steps_keep_the_last_common_checkpoint(
+    ranks, save_steps, saved
+):
+    training = ranks.train(
+        batches={"0": 8, "1": 5},
+        collective=False,
+        saves=True,
+        save_steps=save_steps,
+        at={"0": {"6": "mark"}},
+        ends_after_the_mark=True,
+        barrier_secs=10.0,
+    )
+    first, second = found = ended(training)
+    assert errors(found) == [None, None]
+    assert first["step"] > second["step"] == 5
+    folder = ranks.folder / training.case
+    assert sorted(path.name for path in folder.glob("model.ckpt*")) == saved
+    assert rh.latest_checkpoint(folder) == str(folder / saved[-1])
+    (line,) = [it for it in training.log(0).splitlines() if "different global steps" in it]
+    steps = f"5 on rank 1, {first['step']} on rank 0"
+    assert f"{steps}: their data differ in length, so no checkpoint is saved at the end" in line
+    assert line.endswith(f"the last common checkpoint remains, {folder / saved[-1]}")
     assert "different global steps" not in training.log(1)
 
 

@@ -1,5 +1,7 @@
 """Means over an epoch and of an evaluation are those of all ranks, here threads of one process."""
 
+import threading
+
 import numpy as np
 import pytest
 
@@ -226,3 +228,25 @@ def test_ranks_replace_a_checkpoint_by_one_that_an_evaluation_at_the_end_finds_t
     assert on_all(groups, train) == [["4"]] * 3
     assert rh.best_checkpoint(tmp_path, "at").metrics == {"at": 4.0}
     assert on_all(groups, train) == [[]] * 3  # nothing is new
+
+
+def test_an_evaluation_at_the_end_is_made_by_a_rank_that_has_just_made_one_at_another_step():
+    is_further = threading.Event()
+
+    def train(group):
+        group.barrier_secs = 10.0
+        data = iter([np.ones(2)] * (3 - group.rank))
+        with rh.graph(step, ["loss"], data=data, w=0.0).as_default():
+            trigger = rh.Trigger(on_steps=[2], at_end=True)
+            test = rh.EvaluationHook(evaluated, [np.full(2, group.rank)], trigger=trigger)
+            with rh.MonitoredSession(hooks=[test]) as session:
+                while not session.should_stop():
+                    if session.global_step == 2 and group.rank == 1:
+                        assert is_further.wait(30.0)
+                    session.run("train_op")
+                    if session.global_step == 3:
+                        is_further.set()
+        return test.metrics_by_step()
+
+    loss = {"loss": 0.5}
+    assert on_all(LocalGroup.together(2), train) == [{2: loss, 3: loss}, {2: loss}]

@@ -206,6 +206,9 @@ class Epochs:
     def end(self) -> str:
         """Why nothing is left, for the reason of a stop."""
         assert self.input is not None
+        passes = self._passes()
+        if passes is not None and passes.failure is not None:
+            return f"the input {self.input.name!r} {passes.failure}"
         return f"all epochs of the input {self.input.name!r} are done (epochs={self._most})"
 
     @property

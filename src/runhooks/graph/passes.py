@@ -46,6 +46,10 @@ def keeper_of(part: Any) -> Keeper | None:
 _log = logging.getLogger("runhooks")
 
 
+class EndedByError(StopIteration):
+    """There is no further element, right after an error in place of one; its text says which."""
+
+
 class Passes:
     """Draws from ``elements`` up to ``epochs`` times, of which ``done`` are done.
 
@@ -75,14 +79,18 @@ class Passes:
         self._count = Count()
         self._failed: list[int] = []  # the numbers of elements of this epoch that were an error
         self._has_failed = False  # the last one was, which counts once the program goes on
+        self._last_error: str | None = None  # raised in place of the last element, if one was
         self._goes_by_count = False
         self._ahead: deque[_Ahead] = deque()
         #: How many elements there are in this epoch; None if they do not say.
         self.length = length_of(elements)
         #: The name to warn with if there is no element at all.
         self.empty: str | None = None
-        #: The name to warn with if there are more or fewer than ``length``; None: not any more.
+        #: The name to warn with if there are more or fewer than ``length``, or if an error ends it.
         self.named: str | None = None
+        self._has_warned_of_length = False
+        #: Why there are no more, if this epoch was at its end right after an error; else None.
+        self.failure: str | None = None
         #: Whether it is an error if there are fewer than ``length``, by which other ranks go.
         self.others_go_by_length = False
         self._is_whole = True  # whether all elements of this epoch were counted here
@@ -234,7 +242,7 @@ class Passes:
     def draw(self) -> Any:
         """Return the next element, arranged. Raises StopIteration after the last."""
         if self._done == self._epochs:
-            raise StopIteration
+            raise self._end()
         self._go_behind_error()
         try:
             element = self._element()
@@ -284,7 +292,10 @@ class Passes:
                 return self._element()
             if self._epochs is None:  # what is empty now may be so for ever
                 break
-        raise StopIteration
+        raise self._end()
+
+    def _end(self) -> StopIteration:
+        return StopIteration() if self.failure is None else EndedByError(self.failure)
 
     def _end_epoch(self) -> bool:
         """Return whether there is another epoch, which is yet to begin."""
@@ -295,19 +306,43 @@ class Passes:
                     f"elements, and its len() was {self.length}, by which hooks of all ranks go: "
                     "correct its __len__, or give the graph, or rh.inputs, steps_per_epoch"
                 )
-            self._warn_of_length("no more than")
+            if self.failure is None:
+                self._warn_of_length("no more than")
         self._done += 1
         self._count.elements, self._failed, self._is_whole = 0, [], True
         if self._done == self._epochs:
             return False
         self._iterator, self._is_fresh = None, True
+        self._last_error = self.failure = None
         return True
 
     def _next(self) -> Any:
         if self._is_fresh:
             self._begin_elements()
         assert self._iterator is not None, "an epoch has begun"
-        return next(self._iterator)
+        try:
+            element = next(self._iterator)
+        except StopIteration:
+            self._note_end()
+            raise
+        except Exception as error:
+            self._last_error = described(error)  # the error itself would keep what it has seen
+            raise
+        self._last_error = None
+        return element
+
+    def _note_end(self) -> None:
+        """Warn if an error has ended this epoch: the program has caught it to go on behind it."""
+        if self._last_error is None or self._count.elements == self.length:
+            return
+        self.failure = f"ended after it raised {self._last_error}"
+        left = "it" if self._epochs == 1 else f"its epoch {self._done + 1}"
+        _log.warning(
+            "the input %r %s: a generator ends with an error that it raises, and what was left of "
+            "%s is lost. Catch the error inside the generator, or give an iterable whose iterator "
+            "goes on after it",
+            *(self.named, self.failure, left),
+        )
 
     def _count_one(self) -> None:
         self.empty = None
@@ -316,13 +351,13 @@ class Passes:
             self._warn_of_length("at least")
 
     def _warn_of_length(self, bound: str) -> None:
-        if self.named is not None and self._is_whole:
+        if not self._has_warned_of_length and self._is_whole:
             _log.warning(
                 "the input %r has %s %d elements in an epoch, and its len() is %d: hooks that go "
                 "by epochs act at the steps of len(). Correct its __len__, or leave that out",
                 *(self.named, bound, self._count.elements, self.length),
             )
-            self.named = None
+            self._has_warned_of_length = True
 
     def _begin_elements(self) -> None:
         if self._iterator is None:

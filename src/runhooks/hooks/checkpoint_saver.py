@@ -91,7 +91,8 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
     As in ``tf.compat.v1.train``. Checkpoints are ``<checkpoint_dir>/<checkpoint_basename>-<step>``.
     A step that the session was restored from, or that another such hook has already saved, is not
     saved again, nor is a state in which ``NanTensorHook`` has found NaN. A resumed run saves at the
-    same steps as an uninterrupted one.
+    same steps as an uninterrupted one. Nothing is saved at the end if several ranks have ended at
+    different steps.
 
     All event files of the process are flushed before a checkpoint is written, because a resumed run
     does not compute their steps again. If flushing fails, the checkpoint is saved, and then the
@@ -219,7 +220,9 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
         step = step_of(session)
         try:
             try:
-                if self._state(session, step) not in (self._saved, self._asked):
+                # All ranks save, or none: what each has saved says nothing of the others then.
+                is_new = self._state(session, step) not in (self._saved, self._asked)
+                if is_new and not session_of(session).ended_apart:
                     self._ask_to_save(session, step)
             finally:
                 self._finish(session)

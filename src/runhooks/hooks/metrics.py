@@ -271,7 +271,10 @@ class EvaluatingHook(TimedHook):
 
     def end(self, session: RawSession) -> None:
         # The timer is not updated: a run that resumes here evaluates as if it had not been stopped.
-        if self._timer.should_trigger_at_end(step_of(session)):
+        if self._timer.should_trigger_at_end(step_of(session)) or (
+            # Ranks evaluate together, whichever of them has just done so at a step of its own.
+            self.trigger.at_end and session_of(session).ended_apart
+        ):
             self._evaluate(session, None)
 
     def state_dict(self) -> Mapping[str, Any]:

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from runhooks import clock
-from runhooks.contract import SessionRunHook, StopRequest
+from runhooks.contract import RawSession, SessionRunHook, StopRequest
 from runhooks.errors import OutOfRangeError, PeerFailedError, add_note, described
 from runhooks.graph.base import BaseGraph
 from runhooks.graph.epochs import epoch_input, steps_per_epoch
@@ -371,8 +371,11 @@ class Agreement:
                 self._placement.time.take(decision.text)
                 live.hooked.wake()
 
-    def finish(self, step: int | None) -> None:
-        """Return when all ranks have come to the ends of their loops. Raises as ``open``."""
+    def finish(self, step: int | None, raw: RawSession | None) -> None:
+        """Return when all ranks have come to the ends of their loops, this one at ``step``.
+
+        It tells the session ``raw`` if they have ended at different steps. Raises as ``open``.
+        """
         if self._stop.reason is None:
             self.ask("the loop has ended")
             self._decisions.wait_for_stop()
@@ -385,11 +388,10 @@ class Agreement:
             "all %d ranks stop before run %s, %.2f seconds after rank %d asked for it: %s",
             *(self._group.size, self._decisions.stop_at, secs, self._asked_by, self._stop.reason),
         )
-        if steps and self._group.is_chief:
-            _log.warning(
-                "the ranks have ended at different global steps, %s: their data differ in length",
-                steps,
-            )
+        if steps and raw is not None:
+            raw.ended_apart = True
+            if self._group.is_chief:
+                _warn_of_ends(steps, raw.checkpoint)
 
 
 def _range(steps: Sequence[str]) -> str:
@@ -398,6 +400,15 @@ def _range(steps: Sequence[str]) -> str:
     shown = [f"{step} on rank {rank}" for step, rank in sorted(ranks.items())]
     more = ", …" * (len(shown) > _SHOWN)
     return "" if len(ranks) == 1 else ", ".join(shown[:_SHOWN]) + more
+
+
+def _warn_of_ends(steps: str, checkpoint: str | None) -> None:
+    remains = "" if checkpoint is None else f"; the last common checkpoint remains, {checkpoint}"
+    _log.warning(
+        "the ranks have ended at different global steps, %s: their data differ in length, so "
+        "no checkpoint is saved at the end%s",
+        *(steps, remains),
+    )
 
 
 def _is_for_all(record: logging.LogRecord) -> bool:

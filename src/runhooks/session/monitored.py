@@ -504,7 +504,7 @@ class MonitoredSession(CallableRuns):
             causes = (error, *interrupts, None if live is None else thread_failure(live.coord))
             outcome = next((it for it in causes if it is not None), None)
             checkpoint = None if raw is None else raw.checkpoint
-            outcome = self._finish() if outcome is None else self._blamed(outcome, checkpoint)
+            outcome = self._finish(raw) if outcome is None else self._blamed(outcome, checkpoint)
             reason = "close was called" if outcome is None else described(outcome)
             self._stop.ask((live and live.stop_reason) or reason)
             step = None if raw is None else raw.global_step
@@ -523,11 +523,11 @@ class MonitoredSession(CallableRuns):
                 errors += self._leave(errors)
             raise_first(errors, already=error)
 
-    def _finish(self) -> BaseException | None:
+    def _finish(self, raw: RawSession | None) -> BaseException | None:
         """Wait for the ends of all ranks; return the error that ends this one instead."""
         if self._agreement is None:
             return None
-        return next(iter(caught(partial(self._agreement.finish, self.global_step))), None)
+        return next(iter(caught(partial(self._agreement.finish, self.global_step, raw))), None)
 
     def _blamed(self, error: BaseException, checkpoint: str | None) -> BaseException:
         """Return ``error``, or the failure of another rank that it is an effect of."""

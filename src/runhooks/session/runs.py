@@ -19,6 +19,7 @@ from runhooks.graph.evaluate import evaluate, outputs_of, ready
 from runhooks.graph.graph import Graph
 from runhooks.graph.nest import reader
 from runhooks.graph.nodes import Operation, Tensor, Variable
+from runhooks.graph.passes import EndedByError
 from runhooks.graph.plan import Plan, make_plan
 from runhooks.graph.source import Source
 from runhooks.graph.step_result import described
@@ -367,8 +368,8 @@ def _note_draw(op: Operation, error: Exception) -> None:
     if isinstance(error, StopIteration):
         source: Source = op.args[0]
         passes = "" if source.epochs is None else f" (epochs={source.epochs})"
-        message = f"the input {op.name!r} has no more elements{passes}"
-        raise OutOfRangeError(None, op, message) from None
+        why = str(error) if isinstance(error, EndedByError) else f"has no more elements{passes}"
+        raise OutOfRangeError(None, op, f"the input {op.name!r} {why}") from None
     add_note(error, f"in the input {op.name!r} of the graph")
 
 
