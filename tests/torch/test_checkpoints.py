@@ -84,6 +84,59 @@ def test_states_come_back_as_they_were(what, tmp_path):
     assert_same_state(round_trip(STATES[what], tmp_path), STATES[what])
 
 
+def test_tensors_come_back_as_they_lay_in_memory(tmp_path):
+    image = torch.arange(48.0).reshape(2, 3, 2, 4)
+    channels_last = image.to(memory_format=torch.channels_last)
+    state = {
+        "in C order": image,
+        "transposed": image.mT.clone(),
+        "channels last": channels_last,
+        "the same": channels_last,
+        "of one channel": torch.rand(2, 1, 3, 3).to(memory_format=torch.channels_last),
+        "conjugate": torch.complex(image, image).mT.conj(),
+        "bfloat16": channels_last.bfloat16(),
+        "a slice": image[:, :2],
+    }
+    got = round_trip(state, tmp_path)
+    assert_same_state(got, state)
+    strides = {name: it.stride() for name, it in state.items()}
+    strides["a slice"] = (16, 8, 4, 1)  # there is nothing to keep in between
+    assert {name: it.stride() for name, it in got.items()} == strides
+    assert got["channels last"] is got["the same"]
+
+
+def convolutions(optimizer, every):
+    """A model in channels_last, its optimizer, and a step that updates in ``every``-th runs."""
+    torch.manual_seed(0)
+    layers = nn.Conv2d(8, 6, 3), nn.ReLU(), nn.Flatten(), nn.Linear(24, 1)
+    model = nn.Sequential(*layers).to(memory_format=torch.channels_last)
+    updates = optimizer(model.parameters(), lr=0.01, fused=True)
+    images = torch.randn(8, 4, 8, 4, 4)
+
+    def step(step):
+        batch = images[int(step)].to(memory_format=torch.channels_last)
+        model(batch).square().mean().backward()
+        if (int(step) + 1) % every == 0:
+            updates.step()
+            updates.zero_grad()
+
+    return model, updates, step
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "every"), [(torch.optim.AdamW, 1), (torch.optim.SGD, 4)], ids=["moments", "grads"]
+)
+def test_fused_optimizers_resume_in_another_order_of_memory(optimizer, every, tmp_path):
+    plain, _, step = convolutions(optimizer, every)
+    for number in range(8):
+        step(number)
+    for last in (3, 8):
+        model, updates, step = convolutions(optimizer, every)
+        with rh.torch.graph(step, model=model, optimizer=updates).as_default():
+            rh.train.train("train_op", tmp_path, max_steps=last)
+    assert_same_state(model.state_dict(), plain.state_dict())
+
+
 def test_tensors_stand_in_safetensors_under_their_names(training, tmp_path):
     with rh.Session(training.graph()) as sess:
         sess.run("train_op", training.batch)
