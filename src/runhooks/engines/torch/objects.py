@@ -89,7 +89,7 @@ def tensors_in(module: nn.Module) -> dict[str, torch.Tensor]:
 
 def _read(part: Part) -> NDArray[Any]:
     if isinstance(part, torch.Tensor):
-        return ARRAYS.to_numpy(part.detach()).copy()
+        return ARRAYS.to_numpy(part.detach().clone())
     return np.asarray(part["lr"])
 
 
@@ -543,11 +543,13 @@ def _misfits(name: str, target: Any, state: Mapping[str, Any]) -> Iterator[str]:
             yield f"missing {missing[:5]}"
         if unknown := [f"{name}/{key}" for key in state if key not in own]:
             yield f"no parameter or buffer for {unknown[:5]}"
+        may_resize = _resized_in_loading(target) if isinstance(target, nn.Module) else ()
         for key, mine in own.items():
             saved = state.get(key)
             if isinstance(mine, torch.Tensor) and isinstance(saved, torch.Tensor):
                 is_lazy = torch.nn.parameter.is_lazy(mine)
-                if not is_lazy and (mine.shape, mine.dtype) != (saved.shape, saved.dtype):
+                shape = saved.shape if key in may_resize else mine.shape
+                if not is_lazy and (shape, mine.dtype) != (saved.shape, saved.dtype):
                     yield f"{f'{name}/{key}'!r} must be {form(mine)}, got {form(saved)}"
     elif isinstance(target, torch.optim.Optimizer):
         mine, saved = set(target.param_groups[0]), set(state["param_groups"][0])
@@ -561,6 +563,20 @@ def _misfits(name: str, target: Any, state: Mapping[str, Any]) -> Iterator[str]:
         sizes = [len(group["params"]) for group in state["param_groups"]]
         if own_sizes != sizes:
             yield f"{name!r} must have groups of {own_sizes} parameters, got {sizes}"
+
+
+def _resized_in_loading(module: nn.Module) -> set[str]:
+    """Which buffers are of modules that load them in a way of their own.
+
+    Such may give them the saved shape, as the observers of quantization do.
+    """
+    return {
+        f"{path}.{name}" if path else name
+        for path, part in module.named_modules(remove_duplicate=False)
+        # What torch.nn itself has in its place, as for batch statistics, is about versions alone.
+        if not type(part)._load_from_state_dict.__module__.startswith("torch.nn.")
+        for name, _ in part.named_buffers(recurse=False)
+    }
 
 
 def _is_spread(found: Any) -> bool:
