@@ -23,7 +23,7 @@ from runhooks.checkpoint.averages import saved_averages
 from runhooks.engines.conform import fitted
 from runhooks.engines.torch.carried import is_carried
 from runhooks.engines.torch.engine import Averages
-from runhooks.engines.torch.pending import PendingGradients
+from runhooks.engines.torch.pending import PendingGradients, is_unexchanged
 from runhooks.engines.torch.states import (
     SEED,
     RandomStates,
@@ -153,6 +153,7 @@ class TorchObjects:
         self._is_preserving = False
         #: Whether it was logged in this session that compiled code runs eagerly in some runs.
         self.has_logged_eager = False
+        self._has_logged_unexchanged = False
         self._to_check = self.modules()  # those that no step has left in evaluation mode
 
     def __repr__(self) -> str:
@@ -167,6 +168,7 @@ class TorchObjects:
         """As ``StatefulObjects.settle``."""
         self._settled = self.begun
         self.has_logged_eager = False
+        self._has_logged_unexchanged = False
 
     @contextmanager
     def preserved(self) -> Iterator[None]:
@@ -312,6 +314,7 @@ class TorchObjects:
         self, into: Arrays | None = None, share: Share | None = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """As ``StatefulObjects.save``."""
+        self._check_exchanged()
         tensors: dict[str, torch.Tensor] = {}
         states: dict[str, Any] = {}
         for name, saved in self._saved.items():
@@ -325,6 +328,19 @@ class TorchObjects:
         return dict(
             zip(tensors, ARRAYS.to_host(list(tensors.values()), places), strict=True)
         ), states
+
+    def _check_exchanged(self) -> None:
+        """Log, once in a session, that a module has gradients that no checkpoint can hold."""
+        for name, module in self.modules().items():
+            if self._has_logged_unexchanged or not any(map(is_unexchanged, module.modules())):
+                continue
+            self._has_logged_unexchanged = True
+            _log.warning(
+                "a checkpoint is saved without the gradients of %r that FSDP has not exchanged "
+                "between ranks yet, after set_requires_gradient_sync(False), so that what resumes "
+                "from it lacks them: accumulate within one step, or exchange in every micro-batch",
+                name,
+            )
 
     def _held_by_all(self, names: Collection[str]) -> set[str]:
         """Which tensors are the same on all ranks, as the parameters of replicas are."""

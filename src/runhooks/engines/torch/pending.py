@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -72,6 +72,28 @@ class PendingGradients:
                 if id(parameter) not in seen:
                     seen.add(id(parameter))
                     yield f"{name}/{path}", parameter
+
+
+def is_unexchanged(module: nn.Module) -> bool:
+    """Whether FSDP2 keeps gradients of ``module`` that its ranks have not exchanged yet.
+
+    They are in no ``grad``, and torch has no public way to read or set them.
+    """
+    if not hasattr(type(module), "_get_fsdp_state"):
+        return False
+    state = cast(Any, module)._get_fsdp_state()
+    # Versions of torch differ: what one of them lacks is taken for empty.
+    groups = getattr(state, "_fsdp_param_groups", None)
+    groups = [getattr(state, "_fsdp_param_group", None)] if groups is None else groups
+    return any(map(_keeps_gradients, groups))
+
+
+def _keeps_gradients(group: Any) -> bool:
+    kept = [getattr(group, "_partial_reduce_output", None)]
+    for it in getattr(group, "fsdp_params", ()):
+        kept.append(getattr(it, "unsharded_accumulated_grad", None))
+        kept.append(getattr(getattr(it, "_unsharded_param", None), "grad", None))
+    return any(it is not None for it in kept)
 
 
 class SteppedOptimizers:
