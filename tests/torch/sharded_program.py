@@ -235,6 +235,24 @@ def take_pending(kind):
     return "restored"
 
 
+def unexchanged():
+    """What is logged of checkpoints before, between and after gradients that FSDP keeps."""
+    said = []
+    handler = logging.Handler()
+    handler.emit = lambda record: said.append(record.getMessage())
+    logging.getLogger("runhooks").addHandler(handler)
+    it = Accumulating("fsdp", counts=True)
+    counts = []
+    for number in range(6):
+        it.model.set_requires_gradient_sync(number % 3 == 2)
+        rh.Saver().save(it.run([number]).session, folder / "unexchanged")
+        counts.append(len(said))
+    exchanging = Accumulating("fsdp", counts=True).run(range(2))
+    rh.Saver().save(exchanging.session, folder / "unexchanged")
+    logging.getLogger("runhooks").removeHandler(handler)
+    return {"said": said, "counts": counts}
+
+
 def mesh():
     """Tensors in all ways on a mesh of 2 x 2, and back in other ways."""
     grid = init_device_mesh("cpu", (2, 2))
@@ -393,7 +411,19 @@ def norms():
     return found
 
 
-TASKS = [averages, norms, epochs, counted, exact, train, pending, take_pending, mesh, die]
+TASKS = [
+    averages,
+    norms,
+    epochs,
+    counted,
+    exact,
+    train,
+    pending,
+    take_pending,
+    unexchanged,
+    mesh,
+    die,
+]
 if size > 1:
     start()
 current_group().barrier_secs = 60

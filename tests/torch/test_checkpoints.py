@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 import runhooks as rh
+from runhooks.arrays.torch import ARRAYS
 from runhooks.checkpoint import read_checkpoint
 from runhooks.errors import PeerFailedError
 from runhooks.ranks import LocalGroup, entered
@@ -82,6 +83,162 @@ STATES = {
 @pytest.mark.parametrize("what", STATES)
 def test_states_come_back_as_they_were(what, tmp_path):
     assert_same_state(round_trip(STATES[what], tmp_path), STATES[what])
+
+
+def test_tensors_come_back_as_they_lay_in_memory(tmp_path):
+    image = torch.arange(48.0).reshape(2, 3, 2, 4)
+    channels_last = image.to(memory_format=torch.channels_last)
+    state = {
+        "in C order": image,
+        "transposed": image.mT.clone(),
+        "channels last": channels_last,
+        "the same": channels_last,
+        "of one channel": torch.rand(2, 1, 3, 3).to(memory_format=torch.channels_last),
+        "conjugate": torch.complex(image, image).mT.conj(),
+        "bfloat16": channels_last.bfloat16(),
+        "a slice": image[:, :2],
+    }
+    got = round_trip(state, tmp_path)
+    assert_same_state(got, state)
+    strides = {name: it.stride() for name, it in state.items()}
+    strides["a slice"] = (16, 8, 4, 1)  # there is nothing to keep in between
+    assert {name: it.stride() for name, it in got.items()} == strides
+    assert got["channels last"] is got["the same"]
+
+
+def convolutions(optimizer, every):
+    """A model in channels_last, its optimizer, and a step that updates in ``every``-th runs."""
+    torch.manual_seed(0)
+    layers = nn.Conv2d(8, 6, 3), nn.ReLU(), nn.Flatten(), nn.Linear(24, 1)
+    model = nn.Sequential(*layers).to(memory_format=torch.channels_last)
+    updates = optimizer(model.parameters(), lr=0.01, fused=True)
+    images = torch.randn(8, 4, 8, 4, 4)
+
+    def step(step):
+        batch = images[int(step)].to(memory_format=torch.channels_last)
+        model(batch).square().mean().backward()
+        if (int(step) + 1) % every == 0:
+            updates.step()
+            updates.zero_grad()
+
+    return model, updates, step
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "every"), [(torch.optim.AdamW, 1), (torch.optim.SGD, 4)], ids=["moments", "grads"]
+)
+def test_fused_optimizers_resume_in_another_order_of_memory(optimizer, every, tmp_path):
+    plain, _, step = convolutions(optimizer, every)
+    for number in range(8):
+        step(number)
+    for last in (3, 8):
+        model, updates, step = convolutions(optimizer, every)
+        with rh.torch.graph(step, model=model, optimizer=updates).as_default():
+            rh.train.train("train_op", tmp_path, max_steps=last)
+    assert_same_state(model.state_dict(), plain.state_dict())
+
+
+class Seen(nn.Module):
+    """Keeps what it has seen in a buffer that grows, and loads one of any size, as torch's
+    observers of quantization do."""
+
+    def __init__(self, dtype=torch.float32):
+        super().__init__()
+        self.register_buffer("values", torch.zeros(0, dtype=dtype))
+
+    def forward(self, x):
+        seen = torch.cat([self.values, x.detach().mean().reshape(1).to(self.values.dtype)])
+        self.values.resize_(len(seen)).copy_(seen)
+        return x + self.values.float().mean()
+
+    def _load_from_state_dict(self, state_dict, prefix, *args):
+        self.values.resize_(len(state_dict[f"{prefix}values"]))
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+def growing(dtype):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(2, 1), Seen(dtype))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    batches = torch.randn(8, 4, 2)
+
+    def step(step):
+        optimizer.zero_grad()
+        model(batches[int(step)]).square().mean().backward()
+        optimizer.step()
+
+    return model, optimizer, step
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.bool], ids=str)
+def test_buffers_of_programs_that_are_saved_can_still_be_resized(dtype, asynchronous, tmp_path):
+    plain, _, step = growing(dtype)
+    for number in range(8):
+        step(number)
+    for last in (4, 8):
+        model, optimizer, step = growing(dtype)
+        scaffold = rh.Scaffold(saver=rh.Saver(asynchronous=asynchronous))
+        with rh.torch.graph(step, model=model, optimizer=optimizer).as_default():
+            with rh.MonitoredTrainingSession(
+                checkpoint_dir=tmp_path,
+                scaffold=scaffold,
+                hooks=[rh.StopAtStepHook(last_step=last)],
+                save_checkpoint_steps=1,
+            ) as sess:
+                while not sess.should_stop():
+                    sess.run("train_op")
+    assert_same_state(model.state_dict(), plain.state_dict())
+
+
+def test_sparse_gradients_can_still_be_set_to_zero_after_a_save(tmp_path):
+    def trained(saves):
+        torch.manual_seed(0)
+        model = nn.Embedding(10, 3, sparse=True)
+        optimizer = torch.optim.SparseAdam(model.parameters(), 0.1)
+
+        def step(step):
+            model(torch.tensor([int(step), 2 * int(step)])).square().sum().backward()
+            if step % 2:
+                optimizer.step()
+                optimizer.zero_grad(set_to_none=False)
+
+        with rh.Session(rh.torch.graph(step, model=model, optimizer=optimizer)) as sess:
+            for _ in range(5):
+                sess.run("train_op")
+                if saves:
+                    saved(sess, tmp_path)
+        return model.weight
+
+    assert torch.equal(trained(True), trained(False))
+
+
+def test_what_is_read_in_any_way_can_still_be_resized():
+    model = Seen()
+    with rh.Session(rh.torch.graph(lambda: None, model=model)) as sess:
+        assert sess.read("model/values")["model/values"].shape == (0,)
+    assert model(torch.ones(2)).tolist() == [2, 2]
+    for read in (ARRAYS.pack, ARRAYS.histogram, lambda it: ARRAYS.to_host([it])):
+        tensor = torch.zeros(2)
+        read(tensor)
+        assert tensor.resize_(1000).shape == (1000,)
+    step = torch.tensor(3)
+    assert ARRAYS.index(step) == 3
+    assert step.resize_(1000).shape == (1000,)
+
+
+def test_buffer_of_another_shape_is_refused_where_its_module_does_not_resize_it(tmp_path):
+    def graph(features):
+        model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(features, affine=False))
+        return model, rh.torch.graph(lambda: None, model=model)
+
+    with rh.Session(graph(2)[1]) as sess:
+        path = saved(sess, tmp_path)
+    model, wider = graph(3)
+    before = model[0].weight.detach().clone()
+    with rh.Session(wider) as sess, pytest.raises(ValueError, match=r"'model/1.running_mean' must"):
+        rh.Saver().restore(sess, path)
+    assert torch.equal(model[0].weight, before)
 
 
 def test_tensors_stand_in_safetensors_under_their_names(training, tmp_path):

@@ -1,5 +1,7 @@
 """Gradients that micro-steps have accumulated, random generators and loaders across a restart."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -360,3 +362,79 @@ def test_a_stop_at_any_step_of_loops_that_accumulate_in_their_own_ways_loses_not
     undisturbed = trained("undisturbed", 9)
     trained("stopped", stop)
     assert torch.equal(trained("stopped", 9), undisturbed)
+
+
+def sparse_cleared_first(it, step):
+    it.optimizer.zero_grad(set_to_none=False)
+    it.backward(step)
+    it.optimizer.step()
+
+
+def sparse_cleared_last(it, step):
+    it.backward(step)
+    it.optimizer.step()
+    it.optimizer.zero_grad(set_to_none=False)
+
+
+def sparse_in_pairs(it, step):
+    it.backward(step)
+    if step % 2:
+        it.optimizer.step()
+        it.optimizer.zero_grad(set_to_none=False)
+
+
+class Words:
+    """An embedding with sparse gradients, in a loop that keeps them and sets them to zero."""
+
+    def __init__(self, update, optimizer):
+        torch.manual_seed(0)
+        self.model = nn.Embedding(10, 3, sparse=True)
+        self.optimizer = optimizer(self.model.parameters(), lr=0.1)
+        self.step = lambda step: update(self, int(step))
+        self.graph = rh.torch.graph(self.step, model=self.model, optimizer=self.optimizer)
+
+    def backward(self, step):
+        self.model(torch.tensor([step, 3 * step % 10, step])).square().sum().backward()
+
+
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks")
+@pytest.mark.parametrize("update", [sparse_cleared_first, sparse_cleared_last, sparse_in_pairs])
+@pytest.mark.parametrize("optimizer", [torch.optim.SparseAdam, torch.optim.Adagrad])
+@pytest.mark.parametrize("stop", [3, 4])
+def test_sparse_gradients_set_to_zero_are_sparse_after_a_resume(update, optimizer, stop, tmp_path):
+    plain = Words(update, optimizer)
+    for number in range(8):
+        plain.step(number)
+    for last in (stop, 8):
+        words = Words(update, optimizer)
+        with words.graph.as_default():
+            rh.train.train("train_op", tmp_path, max_steps=last)
+    assert torch.equal(words.model.weight, plain.model.weight)
+
+
+def swapped(model, optimizer, kept, step):
+    """Keeps copies of the gradients it applies, and once goes on from the first of them."""
+    model(torch.full((1, 2), step + 1.0)).sum().backward()
+    if step % 2:
+        optimizer.step()
+        kept.append(copy.deepcopy(model.weight.grad))
+        optimizer.zero_grad()
+        if step == 3:
+            model.weight.grad = kept[0]
+
+
+def test_copies_of_gradients_that_were_applied_are_pending(tmp_path):
+    def fresh():
+        torch.manual_seed(0)
+        model, kept = nn.Linear(2, 1), []
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        return model, optimizer, lambda step: swapped(model, optimizer, kept, int(step))
+
+    plain, _, step = fresh()
+    for number in range(6):
+        step(number)
+    for last in (4, 6):
+        model, optimizer, step = fresh()
+        with rh.torch.graph(step, model=model, optimizer=optimizer).as_default():
+            rh.train.train("train_op", tmp_path, max_steps=last)
+    assert torch.equal(model.weight, plain.weight)

@@ -58,6 +58,7 @@ def first(ranks):
     more = (
         "pending:ddp",
         "pending:fsdp",
+        "unexchanged",
         "averages",
         "epochs:0:4",
         "epochs:0:6",
@@ -82,6 +83,13 @@ def test_a_resumed_training_ends_with_the_same_bits(first, kind):
 def test_gradients_that_are_not_applied_yet_are_of_each_rank_its_own(first, kind):
     for found in first:
         assert found[f"pending:{kind}"]["same"] == [True] * 4
+
+
+def test_gradients_that_fsdp_has_not_exchanged_are_warned_of_once(first):
+    for found in first:
+        (said,) = found["unexchanged"]["said"]
+        assert "without the gradients of 'model' that FSDP has not exchanged" in said
+        assert found["unexchanged"]["counts"] == [1] * 6
 
 
 def test_averages_of_sharded_parameters_and_of_buffers_are_those_of_the_whole(first):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -92,14 +93,16 @@ class TorchArrays(ArrayLibrary):
         ]
         synchronize(arrays)
         places = [None] * len(arrays) if into is None else into
-        return [
-            np.asarray(array)
-            if copy is None
-            else copied(_exact(copy), place)
-            if into is not None and copy.device == array.device
-            else _exact(copy)
-            for array, copy, place in zip(arrays, host, places, strict=True)
-        ]
+
+        def array_of(array: Any, copy: Any, place: Array | None) -> Array:
+            if copy is None:
+                return np.asarray(array)
+            if copy.device != array.device:
+                return _exact(copy)
+            own = _exact(copy, _read_only)
+            return own if into is None else copied(own, place)
+
+        return [array_of(*it) for it in zip(arrays, host, places, strict=True)]
 
     def sharded(self, array: Any) -> ShardedArray | None:
         if not is_distributed(array):
@@ -136,6 +139,9 @@ class TorchArrays(ArrayLibrary):
                 "full_tensor() returns, called in all of them, or to_local(), the part of this "
                 "one; in a graph, give rh.call(lambda w: w.full_tensor(), tensor)"
             )
+
+    def index(self, array: Any) -> Any:
+        return super().index(array.clone())  # it would be locked in its size, as in _read_only
 
     def number(self, array: Any) -> float | None:
         if type(array) not in _PLAIN or not array.is_cpu:
@@ -190,7 +196,7 @@ class TorchArrays(ArrayLibrary):
         if not is_plain or array.is_quantized or array.is_meta:
             return None
         plain = array.detach().cpu().resolve_conj().resolve_neg().contiguous()
-        data = plain.reshape(-1).view(torch.uint8).numpy().tobytes()
+        data = _read_only(plain.reshape(-1).view(torch.uint8)).tobytes()
         return Packed(self.name, _name(array.dtype), tuple(array.shape), data)
 
     def unpack(self, packed: Packed) -> Any:
@@ -224,6 +230,7 @@ def _block(tensor: Any) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     return tuple(chunk.offsets), tuple(chunk.sizes)
 
 
+@functools.cache
 def numpy_dtype(dtype: torch.dtype) -> np.dtype[Any]:
     """Return the dtype of the same name of NumPy or ml_dtypes.
 
@@ -289,7 +296,7 @@ def _count(values: torch.Tensor) -> HistogramCounts:
     if flat.dtype in (torch.bfloat16, torch.float16) or flat.element_size() < 2:
         flat = flat.float()
     if flat.device.type == "cpu":
-        return histogram_counts(flat.numpy())
+        return histogram_counts(_exact(flat, _read_only))
     wide = flat.float() if flat.device.type == "mps" else flat.double()
     finite = wide.isfinite()
     narrow = flat.float()
@@ -315,14 +322,40 @@ def _is_zip(path: Path) -> bool:
         return file.read(4) == b"PK\x03\x04"
 
 
-def _exact(tensor: torch.Tensor) -> Array:
-    """Return ``tensor``, on the CPU, as an array of its dtype; shares its memory if it can."""
-    plain = tensor.detach().resolve_conj().resolve_neg()
+def _exact(
+    tensor: torch.Tensor, array_of: Callable[[torch.Tensor], Array] = torch.Tensor.numpy
+) -> Array:
+    """Return ``tensor``, detached and on the CPU, as an array of its dtype; maybe its memory."""
+    plain = tensor.resolve_conj().resolve_neg()
     dtype = numpy_dtype(plain.dtype)
     if dtype.kind != "V" and dtype.isbuiltin != 2:
-        return plain.numpy()
+        return array_of(plain)
     bits, _ = _BITS[plain.element_size()]
-    return plain.contiguous().view(bits).numpy().view(dtype)
+    return array_of(plain.contiguous().view(bits)).view(dtype)
+
+
+def _read_only(tensor: torch.Tensor) -> Array:
+    """Return ``tensor`` as an array to be read before the program goes on.
+
+    ``numpy()`` would lock its memory for good: a program that resizes the tensor, as ``zero_grad``
+    does a sparse one, would fail in its next step.
+    """
+    return np.from_dlpack(_Memory(tensor))
+
+
+class _Memory:
+    """The memory of a tensor on the CPU; asking the tensor itself takes three times as long."""
+
+    __slots__ = ("_capsule",)
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self._capsule = cast(Any, torch).to_dlpack(tensor)
+
+    def __dlpack__(self, **how: Any) -> Any:
+        return self._capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0
 
 
 def _dtype_named(name: str) -> torch.dtype:

@@ -48,13 +48,14 @@ RANDOM_STATES, PENDING = "random", "gradients"
 #: have none.
 MODULE_VERSIONS = "metadata"
 
-#: In their states, ``(STANDS_FOR_ARRAY, name)`` stands in the place of the array of that name.
+#: In their states, ``(STANDS_FOR_ARRAY, name)`` stands in the place of the array of that name;
+#: ``(STANDS_FOR_ARRAY, name, strides)`` for one that lies in memory in another order than C's.
 STANDS_FOR_ARRAY = "runhooks.tensor"
 
 
 def stands_for_array(value: Any) -> bool:
     """Return whether ``value``, in a state, stands in the place of an array."""
-    if type(value) is not tuple or len(value) != 2:
+    if type(value) is not tuple or len(value) not in (2, 3):
         return False
     return type(value[0]) is str and value[0] == STANDS_FOR_ARRAY
 

@@ -23,7 +23,7 @@ from runhooks.checkpoint.averages import saved_averages
 from runhooks.engines.conform import fitted
 from runhooks.engines.torch.carried import is_carried
 from runhooks.engines.torch.engine import Averages
-from runhooks.engines.torch.pending import PendingGradients
+from runhooks.engines.torch.pending import PendingGradients, is_unexchanged
 from runhooks.engines.torch.states import (
     SEED,
     RandomStates,
@@ -89,7 +89,7 @@ def tensors_in(module: nn.Module) -> dict[str, torch.Tensor]:
 
 def _read(part: Part) -> NDArray[Any]:
     if isinstance(part, torch.Tensor):
-        return ARRAYS.to_numpy(part.detach()).copy()
+        return ARRAYS.to_numpy(part.detach().clone())
     return np.asarray(part["lr"])
 
 
@@ -153,6 +153,7 @@ class TorchObjects:
         self._is_preserving = False
         #: Whether it was logged in this session that compiled code runs eagerly in some runs.
         self.has_logged_eager = False
+        self._has_logged_unexchanged = False
         self._to_check = self.modules()  # those that no step has left in evaluation mode
 
     def __repr__(self) -> str:
@@ -167,6 +168,7 @@ class TorchObjects:
         """As ``StatefulObjects.settle``."""
         self._settled = self.begun
         self.has_logged_eager = False
+        self._has_logged_unexchanged = False
 
     @contextmanager
     def preserved(self) -> Iterator[None]:
@@ -312,6 +314,7 @@ class TorchObjects:
         self, into: Arrays | None = None, share: Share | None = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """As ``StatefulObjects.save``."""
+        self._check_exchanged()
         tensors: dict[str, torch.Tensor] = {}
         states: dict[str, Any] = {}
         for name, saved in self._saved.items():
@@ -325,6 +328,19 @@ class TorchObjects:
         return dict(
             zip(tensors, ARRAYS.to_host(list(tensors.values()), places), strict=True)
         ), states
+
+    def _check_exchanged(self) -> None:
+        """Log, once in a session, that a module has gradients that no checkpoint can hold."""
+        for name, module in self.modules().items():
+            if self._has_logged_unexchanged or not any(map(is_unexchanged, module.modules())):
+                continue
+            self._has_logged_unexchanged = True
+            _log.warning(
+                "a checkpoint is saved without the gradients of %r that FSDP has not exchanged "
+                "between ranks yet, after set_requires_gradient_sync(False), so that what resumes "
+                "from it lacks them: accumulate within one step, or exchange in every micro-batch",
+                name,
+            )
 
     def _held_by_all(self, names: Collection[str]) -> set[str]:
         """Which tensors are the same on all ranks, as the parameters of replicas are."""
@@ -543,11 +559,13 @@ def _misfits(name: str, target: Any, state: Mapping[str, Any]) -> Iterator[str]:
             yield f"missing {missing[:5]}"
         if unknown := [f"{name}/{key}" for key in state if key not in own]:
             yield f"no parameter or buffer for {unknown[:5]}"
+        may_resize = _resized_in_loading(target) if isinstance(target, nn.Module) else ()
         for key, mine in own.items():
             saved = state.get(key)
             if isinstance(mine, torch.Tensor) and isinstance(saved, torch.Tensor):
                 is_lazy = torch.nn.parameter.is_lazy(mine)
-                if not is_lazy and (mine.shape, mine.dtype) != (saved.shape, saved.dtype):
+                shape = saved.shape if key in may_resize else mine.shape
+                if not is_lazy and (shape, mine.dtype) != (saved.shape, saved.dtype):
                     yield f"{f'{name}/{key}'!r} must be {form(mine)}, got {form(saved)}"
     elif isinstance(target, torch.optim.Optimizer):
         mine, saved = set(target.param_groups[0]), set(state["param_groups"][0])
@@ -561,6 +579,20 @@ def _misfits(name: str, target: Any, state: Mapping[str, Any]) -> Iterator[str]:
         sizes = [len(group["params"]) for group in state["param_groups"]]
         if own_sizes != sizes:
             yield f"{name!r} must have groups of {own_sizes} parameters, got {sizes}"
+
+
+def _resized_in_loading(module: nn.Module) -> set[str]:
+    """Which buffers are of modules that load them in a way of their own.
+
+    Such may give them the saved shape, as the observers of quantization do.
+    """
+    return {
+        f"{path}.{name}" if path else name
+        for path, part in module.named_modules(remove_duplicate=False)
+        # What torch.nn itself has in its place, as for batch statistics, is about versions alone.
+        if not type(part)._load_from_state_dict.__module__.startswith("torch.nn.")
+        for name, _ in part.named_buffers(recurse=False)
+    }
 
 
 def _is_spread(found: Any) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -21,8 +21,8 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 class PendingGradients:
     """The gradients of ``modules`` that no optimizer has applied since they last changed.
 
-    Of those that one has applied, a checkpoint says alone that they were there: to an optimizer
-    with momentum, a gradient of zeros is not the same as none.
+    Of those that one has applied, a checkpoint says alone that they were there, and whether they
+    were sparse: to an optimizer with momentum, a gradient of zeros is not the same as none.
 
     Args:
         modules: The modules by name.
@@ -48,7 +48,7 @@ class PendingGradients:
 
     def state_dict(self) -> dict[str, Any]:
         return {
-            name: None if _is_applied(p.grad) else _dense(p.grad)
+            name: _kind(p.grad) if _is_applied(p.grad) else _dense(p.grad)
             for name, p in self._parameters()
             if p.grad is not None
         }
@@ -56,10 +56,13 @@ class PendingGradients:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         updated = _parameters_of(self._known)
         for name, parameter in self._parameters():
-            saved = state.get(name)
-            parameter.grad = None if saved is None else _restored(saved, parameter)
-            if saved is None and name in state and id(parameter) in updated:
-                parameter.grad = torch.zeros_like(parameter)
+            parameter.grad = None
+            if name not in state:
+                continue
+            if not _is_kind(saved := state[name]):
+                parameter.grad = _restored(saved, parameter)
+            elif id(parameter) in updated:
+                parameter.grad = _zeros(saved, parameter)
                 _mark(parameter.grad)
 
     def _parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
@@ -69,6 +72,28 @@ class PendingGradients:
                 if id(parameter) not in seen:
                     seen.add(id(parameter))
                     yield f"{name}/{path}", parameter
+
+
+def is_unexchanged(module: nn.Module) -> bool:
+    """Whether FSDP2 keeps gradients of ``module`` that its ranks have not exchanged yet.
+
+    They are in no ``grad``, and torch has no public way to read or set them.
+    """
+    if not hasattr(type(module), "_get_fsdp_state"):
+        return False
+    state = cast(Any, module)._get_fsdp_state()
+    # Versions of torch differ: what one of them lacks is taken for empty.
+    groups = getattr(state, "_fsdp_param_groups", None)
+    groups = [getattr(state, "_fsdp_param_group", None)] if groups is None else groups
+    return any(map(_keeps_gradients, groups))
+
+
+def _keeps_gradients(group: Any) -> bool:
+    kept = [getattr(group, "_partial_reduce_output", None)]
+    for it in getattr(group, "fsdp_params", ()):
+        kept.append(getattr(it, "unsharded_accumulated_grad", None))
+        kept.append(getattr(getattr(it, "_unsharded_param", None), "grad", None))
+    return any(it is not None for it in kept)
 
 
 class SteppedOptimizers:
@@ -112,16 +137,40 @@ def _note(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
 
 
 def _mark(gradient: Any) -> None:
-    gradient.applied_in_version = gradient._version
+    # Whose mark it is: a copy by copy.deepcopy has it too, and a version of its own.
+    gradient.applied_in_version = id(gradient), int(gradient._version)
 
 
 def _is_applied(gradient: Any) -> bool:
-    version: int | None = getattr(gradient, "applied_in_version", None)
-    return version is not None and version == int(gradient._version)
+    mark: tuple[int, int] | None = getattr(gradient, "applied_in_version", None)
+    return mark == (id(gradient), int(gradient._version))
 
 
 def _parameters_of(optimizers: Iterable[Optimizer]) -> set[int]:
     return {id(p) for it in optimizers for group in it.param_groups for p in group["params"]}
+
+
+_SPARSE_AXES = "sparse_axes"
+
+
+def _kind(gradient: torch.Tensor) -> Any:
+    """Return what stands for a gradient that was applied: None if it is dense."""
+    return {_SPARSE_AXES: gradient.sparse_dim()} if gradient.is_sparse else None
+
+
+def _is_kind(saved: Any) -> bool:
+    return saved is None or (isinstance(saved, Mapping) and _SPARSE_AXES in saved)
+
+
+def _zeros(kind: Any, parameter: nn.Parameter) -> torch.Tensor:
+    if kind is None:
+        return torch.zeros_like(parameter)
+    axes = kind[_SPARSE_AXES]
+    return _sparse(
+        torch.zeros((axes, 0), dtype=torch.int64),
+        torch.zeros((0, *parameter.shape[axes:]), dtype=parameter.dtype),
+        parameter,
+    )
 
 
 def _dense(gradient: Any) -> Any:
@@ -135,11 +184,19 @@ def _dense(gradient: Any) -> Any:
 def _restored(saved: Any, parameter: nn.Parameter) -> torch.Tensor:
     if isinstance(saved, torch.Tensor):
         return saved.to(parameter.device)
+    # Clones, for their memory may be NumPy's, which zero_grad could not resize.
+    indices, values = saved["indices"].clone(), saved["values"].clone()
+    return _sparse(indices, values, parameter, is_coalesced=saved.get("is_coalesced", True))
+
+
+def _sparse(
+    indices: torch.Tensor,
+    values: torch.Tensor,
+    parameter: nn.Parameter,
+    *,
+    is_coalesced: bool = True,
+) -> torch.Tensor:
     whole = torch.sparse_coo_tensor(
-        saved["indices"],
-        saved["values"],
-        parameter.shape,
-        check_invariants=True,
-        is_coalesced=saved.get("is_coalesced", True),
+        indices, values, parameter.shape, check_invariants=True, is_coalesced=is_coalesced
     )
     return whole.to(parameter.device)

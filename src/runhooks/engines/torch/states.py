@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import math
 import random
 from collections import Counter, OrderedDict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -110,7 +111,8 @@ def split(
         if seen == name and name in tensors:
             raise ValueError(f"two tensors of one state have the path {name!r}: rename a key")
         tensors[seen] = value
-        return STANDS_FOR_ARRAY, seen
+        strides = _own_strides(value)
+        return (STANDS_FOR_ARRAY, seen) if strides is None else (STANDS_FOR_ARRAY, seen, strides)
 
     leaves = [stand_in(*leaf) for leaf in trees.walk(values, name, _container_of)]
     whole = trees.with_leaves(values, leaves, _container_of)
@@ -126,11 +128,17 @@ def split(
 
 def join(saved: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:
     """Return the state dict that ``split`` has split; KeyError if ``tensors`` lacks one."""
-    state: dict[str, Any] = trees.mapped(
-        lambda leaf: tensors[leaf[1]] if stands_for_array(leaf) else leaf,
-        saved["state"],
-        _container_of,
-    )
+    made: dict[str, torch.Tensor] = {}  # so that those that shared memory do so again
+
+    def in_place_of(leaf: Any) -> Any:
+        if not stands_for_array(leaf):
+            return leaf
+        _, name, *strides = leaf
+        if name not in made:
+            made[name] = _laid_out(tensors[name], *strides)
+        return made[name]
+
+    state: dict[str, Any] = trees.mapped(in_place_of, saved["state"], _container_of)
     if MODULE_VERSIONS not in saved:
         return state
     ordered = OrderedDict(state)
@@ -143,6 +151,38 @@ def names_in(saved: Mapping[str, Any]) -> list[str]:
     """Return the names of the tensors that ``split`` has taken out, as often as they occur."""
     leaves = trees.walk(saved["state"], of=_container_of)
     return [leaf[1] for _, leaf in leaves if stands_for_array(leaf)]
+
+
+def _own_strides(tensor: torch.Tensor) -> tuple[int, ...] | None:
+    """Return the strides of ``tensor`` if they fill its memory, and in another order than C's.
+
+    Optimizers of torch that walk raw memory need the order of their parameters in their states.
+    """
+    shape, strides = tuple(tensor.shape), tensor.stride()
+    # The strides of lengths of 1 say nothing, but what torch makes of the tensor takes them on.
+    if is_distributed(tensor) or (tensor.is_contiguous() and 1 not in shape):
+        return None
+    in_c_order = tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+    return strides if strides != in_c_order and _fill(strides, shape) else None
+
+
+def _fill(strides: Sequence[int], shape: Sequence[int]) -> bool:
+    """Whether ``strides`` reach each place of the memory of ``shape`` once."""
+    count = 1
+    for stride, size in sorted(zip(strides, shape, strict=True)):
+        if size != 1 and stride != count:
+            return False
+        count *= size
+    return all(0 <= stride <= count for stride in strides)
+
+
+def _laid_out(tensor: torch.Tensor, strides: Sequence[int] | None = None) -> torch.Tensor:
+    shape = tuple(tensor.shape)
+    if strides is None or is_distributed(tensor) or len(strides) != len(shape):
+        return tensor
+    if not _fill(strides, shape):  # a tensor of another shape has got this name
+        return tensor
+    return tensor.new_empty_strided(shape, tuple(strides)).copy_(tensor)
 
 
 def _container_of(value: Any) -> trees.Container | None:
