@@ -84,6 +84,48 @@ def test_states_come_back_as_they_were(what, tmp_path):
     assert_same_state(round_trip(STATES[what], tmp_path), STATES[what])
 
 
+class Turned(nn.Module):
+    """Its first version had the transposed weight, which it turns when it loads a state of that."""
+
+    _version = 2
+
+    def __init__(self):
+        super().__init__()
+        self.w = nn.Parameter(torch.arange(9.0).reshape(3, 3))
+
+    def _load_from_state_dict(self, state, prefix, metadata, *rest):
+        if (metadata.get("version") or 1) < 2:
+            state[f"{prefix}w"] = state[f"{prefix}w"].T
+        super()._load_from_state_dict(state, prefix, metadata, *rest)
+
+
+class Agent(nn.ModuleDict):
+    """Its state has the states of modules inside."""
+
+    def state_dict(self):
+        return {"nets": [net.state_dict() for net in self.values()], "games": 3}
+
+    def load_state_dict(self, state):
+        for net, inner in zip(self.values(), state["nets"], strict=True):
+            net.load_state_dict(inner)
+
+
+@pytest.mark.parametrize("place", ["object", "inside an object", "hook", "inside a hook's state"])
+def test_modules_are_told_the_version_of_the_state_they_load(place, tmp_path):
+    for _ in range(2):
+        turned = Turned()
+        part = Agent({"net": turned}) if "inside" in place else turned
+        objects, hooks = {"part": part}, []
+        if "hook" in place:
+            objects, hooks = {}, [rh.SavedStateHook(part=part)]
+        with (
+            rh.torch.graph(lambda: None, **objects).as_default(),
+            rh.MonitoredTrainingSession(checkpoint_dir=tmp_path, hooks=hooks) as session,
+        ):
+            session.run("train_op")
+    torch.testing.assert_close(turned.w, Turned().w, rtol=0, atol=0)
+
+
 def test_tensors_stand_in_safetensors_under_their_names(training, tmp_path):
     with rh.Session(training.graph()) as sess:
         sess.run("train_op", training.batch)

@@ -113,6 +113,14 @@ def fields(value: Any) -> dict[str, Any] | None:
     return {str(key): part for key, part in container.items(value)}
 
 
+def as_dict(mapping: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Return a copy of a mapping; of an ``OrderedDict`` or a ``Counter``, one with its attributes.
+
+    Of any other kind of mapping, it is a plain dict.
+    """
+    return _mapping_like(mapping, list(mapping.values()))
+
+
 def _container_of(kind: type) -> Container | None:
     if issubclass(kind, Mapping):
         return Container(lambda it: it.items(), _mapping_like)
@@ -128,11 +136,11 @@ def _container_of(kind: type) -> Container | None:
     return None
 
 
-def _mapping_like(mapping: Any, parts: list[Any]) -> Any:
+def _mapping_like(mapping: Any, parts: list[Any]) -> dict[Any, Any]:
     new = dict(zip(mapping, parts, strict=True))
     if type(mapping) not in (OrderedDict, Counter):
         return new
-    made = type(mapping)(new)
+    made: dict[Any, Any] = type(mapping)(new)
     vars(made).update(vars(mapping))  # state dicts of torch have versions in one
     return made
 
