@@ -188,6 +188,29 @@ def test_names_that_cannot_be_nested(tmp_path):
     assert rh.load(path, ["c", "a/b"])["a"]["b"].tolist() == [1, 1]
 
 
+def test_names_that_differ_in_the_separator_after_the_one_asked_for(tmp_path):
+    names = "s/layer/scale", "s/layer.scale"
+    arrays = {name: np.array(n) for n, name in enumerate(names)}
+    write_checkpoint(tmp_path / "ckpt", Snapshot(arrays, {}), global_step=None)
+    message = "'s/layer/scale' and 's/layer.scale'.* give 's/layer/' or 's/layer.'; both, .'s/lay"
+    for like in (None, {"scale": np.array(0)}):
+        with pytest.raises(ValueError, match=message):
+            rh.load(tmp_path / "ckpt", "s/layer", like)
+    with pytest.raises(ValueError, match=message):
+        rh.export(tmp_path / "ckpt", tmp_path / "a.safetensors", "s/layer")
+    assert rh.load(tmp_path / "ckpt", "s/layer/", {"scale": np.array(7)}) == {"scale": 0}
+    assert rh.load(tmp_path / "ckpt", "s/layer.") == {"scale": 1}
+    assert rh.load(tmp_path / "ckpt", ["s/layer"])["s"] == {"layer": {"scale": 0}, "layer.scale": 1}
+
+
+def test_a_name_keeps_all_separators_after_the_first(tmp_path):
+    arrays = {"s/a": np.array(0), "s//a": np.array(1), "s/.a": np.array(2)}
+    write_checkpoint(tmp_path / "ckpt", Snapshot(arrays, {}), global_step=None)
+    assert rh.load(tmp_path / "ckpt", "s") == {"a": 0, "": {"a": 1}, ".a": 2}
+    like = {"a": np.array(7), ".a": np.array(7)}
+    assert rh.load(tmp_path / "ckpt", "s", like) == {"a": 0, ".a": 2}
+
+
 def test_no_more_is_read_than_is_asked_for(tmp_path):
     path = tmp_path / "ckpt"
     arrays = {f"w{n}": np.full(1 << 18, n, np.float32) for n in range(32)}

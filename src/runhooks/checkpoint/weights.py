@@ -373,13 +373,24 @@ def export(
         raise ValueError(f"path must end in .safetensors, got the ending {target.suffix!r}")
 
     def read(weights: Weights) -> None:
-        found = wanted.relative(weights.names, weights).items()
-        names = {short or name.rpartition("/")[2]: name for short, name in found}
+        names = _names_in_file(wanted.relative(weights.names, weights))
         with replacing(target) as part:
             _write(part, weights, names)
         _log.info("exported %d arrays of %s to %s", len(names), weights, target)
 
     read_weights(source, choice, read)
+
+
+def _names_in_file(found: Mapping[str, str]) -> dict[str, str]:
+    """Return ``found`` with the last part of its name for an array to which nothing is left."""
+    names = {short or name.rpartition("/")[2]: name for short, name in found.items()}
+    if len(names) < len(found):
+        alone, other = found[""], found[found[""].rpartition("/")[2]]
+        raise ValueError(
+            f"only: {alone!r} and {other!r} would have one name in the file: give {[alone]}, which "
+            "leaves both theirs"
+        )
+    return names
 
 
 def _write(path: Path, weights: Weights, names: Mapping[str, str]) -> None:
