@@ -179,6 +179,19 @@ def test_integers_that_are_too_large_for_like(tmp_path):
         rh.load(path, "n", like=np.zeros(2, np.int32))
 
 
+@pytest.mark.parametrize("wanted", [np.uint8, np.uint64, ml_dtypes.uint4])
+def test_integers_of_ml_dtypes_below_those_of_like(wanted, tmp_path):
+    numbers = {"below": [-1, 1], "above": [0, 1]}
+    arrays = {name: np.array(it, ml_dtypes.int4) for name, it in numbers.items()}
+    write_checkpoint(tmp_path / "ckpt", Snapshot(arrays, {}), global_step=None)
+    like = np.zeros(2, wanted)
+    with pytest.raises(ValueError, match=f"'below'.*is int4, .*too large for {like.dtype}"):
+        rh.load(tmp_path / "ckpt", "below", like)
+    found = rh.load(tmp_path / "ckpt", "above", like)
+    assert found.dtype == wanted
+    assert found.tolist() == [0, 1]
+
+
 def test_names_that_cannot_be_nested(tmp_path):
     path = tmp_path / "ckpt"
     arrays = {"a": np.zeros(1), "a/b": np.ones(2), "c": np.zeros(3)}

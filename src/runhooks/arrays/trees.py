@@ -219,9 +219,12 @@ def cast(array: Array, dtype: np.dtype[Any]) -> Array:
         return array
     if not is_same_kind(array.dtype, dtype):
         raise ValueError(f"it is {array.dtype}, which does not become {dtype}")
+    is_integer = is_same_kind(array.dtype, np.dtype(np.int64))
+    # NumPy compares int4 with no other integers, and makes no uint4 of it.
+    values = array.astype(np.int64) if is_integer and array.dtype.kind == "V" else array
     with np.errstate(over="ignore"):
-        new = array.astype(dtype)
-    if array.dtype.kind in "iu" and not np.array_equal(new, array):
+        new = values.astype(dtype)
+    if is_integer and not np.array_equal(new, values):
         raise ValueError(f"it is {array.dtype}, with values too large for {dtype}")
     return new
 
