@@ -163,6 +163,14 @@ REFUSED = {
     "meta device": (nn.Linear(2, 2, device="meta").state_dict, r"'kept/weight'.*meta device"),
     "not initialized": (nn.LazyLinear(2).state_dict, r"'kept/weight'.*not initialized"),
     "sparse": (lambda: {"s": torch.eye(2).to_sparse()}, r"'kept/s'.*sparse"),
+    "complex32": (
+        lambda: {"c": torch.view_as_complex(torch.ones(3, 2, dtype=torch.float16))},
+        r"'kept/c'.*torch.complex32.*: convert it to complex64",
+    ),
+    "bits": (
+        lambda: {"b": torch.zeros(2, dtype=torch.uint8).view(torch.bits8)},
+        r"'kept/b'.*torch.bits8.*: keep it as view\(torch.uint8\)",
+    ),
     "object": (lambda: {"a": {"fn": len}}, r"kept/state/a/fn"),
 }
 
