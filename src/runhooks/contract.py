@@ -74,6 +74,7 @@ import numpy as np
 
 from runhooks import arguments
 from runhooks.arrays.shards import Share
+from runhooks.arrays.trees import as_dict
 from runhooks.graph import nest
 from runhooks.graph.base import ClosedSessionError, Framework, StepPart
 from runhooks.graph.epochs import Epochs
@@ -716,7 +717,7 @@ class RawSession(CallableRuns):
 
     def attached_states(self) -> dict[str, dict[str, Any]]:
         """Return the states of what is attached, by name; those that are empty are left out."""
-        states = {name: dict(saved.state_dict()) for name, saved in self._attached.items()}
+        states = {name: as_dict(saved.state_dict()) for name, saved in self._attached.items()}
         return {name: state for name, state in states.items() if state}
 
     def take_states(self, states: Mapping[str, Any]) -> None:

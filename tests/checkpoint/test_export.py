@@ -69,6 +69,15 @@ def test_names_are_those_of_load(only, names, run, tmp_path):
     assert safetensors.numpy.load_file(tmp_path / "a.safetensors").keys() == names
 
 
+def test_names_that_would_be_one_in_the_file(tmp_path):
+    save(tmp_path / "ckpt", {"s/a": np.zeros(1), "s/a.a": np.ones(1)})
+    path = tmp_path / "a.safetensors"
+    with pytest.raises(ValueError, match=r"'s/a' and 's/a\.a' .*: give \['s/a'\]"):
+        rh.export(tmp_path / "ckpt", path, "s/a")
+    rh.export(tmp_path / "ckpt", path, ["s/a"])
+    assert safetensors.numpy.load_file(path).keys() == {"s/a", "s/a.a"}
+
+
 def test_another_file_becomes_safetensors(tmp_path):
     np.savez(tmp_path / "a.npz", **ARRAYS)
     rh.export(tmp_path / "a.npz", tmp_path / "a.safetensors")

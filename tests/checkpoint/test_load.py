@@ -179,6 +179,19 @@ def test_integers_that_are_too_large_for_like(tmp_path):
         rh.load(path, "n", like=np.zeros(2, np.int32))
 
 
+@pytest.mark.parametrize("wanted", [np.uint8, np.uint64, ml_dtypes.uint4])
+def test_integers_of_ml_dtypes_below_those_of_like(wanted, tmp_path):
+    numbers = {"below": [-1, 1], "above": [0, 1]}
+    arrays = {name: np.array(it, ml_dtypes.int4) for name, it in numbers.items()}
+    write_checkpoint(tmp_path / "ckpt", Snapshot(arrays, {}), global_step=None)
+    like = np.zeros(2, wanted)
+    with pytest.raises(ValueError, match=f"'below'.*is int4, .*too large for {like.dtype}"):
+        rh.load(tmp_path / "ckpt", "below", like)
+    found = rh.load(tmp_path / "ckpt", "above", like)
+    assert found.dtype == wanted
+    assert found.tolist() == [0, 1]
+
+
 def test_names_that_cannot_be_nested(tmp_path):
     path = tmp_path / "ckpt"
     arrays = {"a": np.zeros(1), "a/b": np.ones(2), "c": np.zeros(3)}
@@ -186,6 +199,29 @@ def test_names_that_cannot_be_nested(tmp_path):
     with pytest.raises(ValueError, match="cannot be nested.*only"):
         rh.load(path)
     assert rh.load(path, ["c", "a/b"])["a"]["b"].tolist() == [1, 1]
+
+
+def test_names_that_differ_in_the_separator_after_the_one_asked_for(tmp_path):
+    names = "s/layer/scale", "s/layer.scale"
+    arrays = {name: np.array(n) for n, name in enumerate(names)}
+    write_checkpoint(tmp_path / "ckpt", Snapshot(arrays, {}), global_step=None)
+    message = "'s/layer/scale' and 's/layer.scale'.* give 's/layer/' or 's/layer.'; both, .'s/lay"
+    for like in (None, {"scale": np.array(0)}):
+        with pytest.raises(ValueError, match=message):
+            rh.load(tmp_path / "ckpt", "s/layer", like)
+    with pytest.raises(ValueError, match=message):
+        rh.export(tmp_path / "ckpt", tmp_path / "a.safetensors", "s/layer")
+    assert rh.load(tmp_path / "ckpt", "s/layer/", {"scale": np.array(7)}) == {"scale": 0}
+    assert rh.load(tmp_path / "ckpt", "s/layer.") == {"scale": 1}
+    assert rh.load(tmp_path / "ckpt", ["s/layer"])["s"] == {"layer": {"scale": 0}, "layer.scale": 1}
+
+
+def test_a_name_keeps_all_separators_after_the_first(tmp_path):
+    arrays = {"s/a": np.array(0), "s//a": np.array(1), "s/.a": np.array(2)}
+    write_checkpoint(tmp_path / "ckpt", Snapshot(arrays, {}), global_step=None)
+    assert rh.load(tmp_path / "ckpt", "s") == {"a": 0, "": {"a": 1}, ".a": 2}
+    like = {"a": np.array(7), ".a": np.array(7)}
+    assert rh.load(tmp_path / "ckpt", "s", like) == {"a": 0, ".a": 2}
 
 
 def test_no_more_is_read_than_is_asked_for(tmp_path):

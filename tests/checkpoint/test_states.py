@@ -127,6 +127,21 @@ def test_numbers_and_arrays_of_libraries(through_disk, kept):
         back["best"][...] = back["best"]  # it may be written to
 
 
+def test_versions_of_modules_in_state_dicts_of_torch(through_disk):
+    kept = torch.nn.Sequential(torch.nn.BatchNorm1d(1)).state_dict()
+    states_back = through_disk({"nets": [kept], "again": kept})
+    for back in (states_back["nets"][0], states_back["again"]):
+        assert_same(back, kept)
+        assert_same(back._metadata, kept._metadata)
+    assert kept._metadata["0"]["version"] == 2
+
+
+def test_state_dicts_of_torch_that_were_saved_without_versions():
+    text = b'{"hook": {"net": {"$ordered": [["w", 1.5]]}}}'
+    back = states.decode(states.EncodedStates(text, {}))
+    assert_same(back, {"hook": {"net": OrderedDict(w=1.5)}})
+
+
 @pytest.mark.parametrize("impl", ["threefry2x32", "rbg"])
 def test_random_keys_of_jax(through_disk, impl):
     keys = jax.random.split(jax.random.key(3, impl=impl), 2)
@@ -220,12 +235,19 @@ def nested(levels, wrap):
     return state
 
 
+def with_versions(it):
+    state = OrderedDict(a=it)
+    state._metadata = {"": {"version": 1}}
+    return state
+
+
 WRAPS = [
     lambda it: [it],
     lambda it: (it,),
     lambda it: {"a": it},
     lambda it: {1: it},
     lambda it: OrderedDict(a=it),
+    lambda it: with_versions(it),
 ]
 
 

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import runhooks as rh
+from runhooks.checkpoint import Snapshot, write_checkpoint
 from runhooks.errors import DataLossError, NotFoundError
 
 ARRAYS = {
@@ -90,6 +91,26 @@ def test_a_folder_of_hugging_face(name, tmp_path):
     FILES[name](tmp_path / name)
     (tmp_path / "config.json").write_text("{}")
     assert rh.load(tmp_path, "head/scale") == 2.5
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "model.safetensors.index.json"])
+def test_checkpoints_come_before_an_export_beside_them(name, tmp_path):
+    run = tmp_path / "run"
+    for step in (1, 2):
+        arrays = {"w": np.full(3, step, np.float32)}
+        write_checkpoint(run / f"model.ckpt-{step}", Snapshot(arrays, {}), global_step=step)
+    for folder in (run, run / "model.ckpt-1"):
+        FILES[name](folder / name, {"w": np.zeros(3, np.float32)})
+    assert rh.load(run, "w").tolist() == [2, 2, 2]
+    assert rh.load(run, "w", step=1).tolist() == [1, 1, 1]
+    assert rh.load(run / "model.ckpt-1", "w").tolist() == [1, 1, 1]
+    assert rh.load(run / name, "w").tolist() == [0, 0, 0]
+    rh.export(run, tmp_path / "new.safetensors")
+    assert safetensors.numpy.load_file(tmp_path / "new.safetensors")["w"].tolist() == [2, 2, 2]
+    graph = rh.graph(lambda w: w, w=np.zeros(3, np.float32))
+    scaffold = rh.Scaffold(init_from=rh.InitFrom(run))
+    with graph.as_default(), rh.MonitoredTrainingSession(scaffold=scaffold) as session:
+        assert session.run("w").tolist() == [2, 2, 2]
 
 
 def test_dtypes_of_ml_dtypes(tmp_path):

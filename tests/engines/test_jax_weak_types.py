@@ -142,3 +142,32 @@ def test_a_feed_may_be_weakly_typed_in_one_run_and_not_in_the_next():
     expected = [jnp.full(1500, n, jnp.bfloat16) * it for n, it in enumerate(scales, 1)]
     assert [it.dtype for it in seen] == [it.dtype for it in expected]
     assert all(np.array_equal(a, b) for a, b in zip(seen, expected, strict=True))
+
+
+@pytest.mark.parametrize("x64_then", [False, True])
+@pytest.mark.parametrize("x64", [False, True])
+def test_weakly_typed_arrays_in_the_states_of_hooks_come_back_as_they_were(x64, x64_then, tmp_path):
+    def kept(loop, enabled):
+        graph = rh.jax.graph(lambda x: x + 1, x=np.float32(0))
+        hooks = [rh.SavedStateHook(loop=loop)]
+        with (
+            jax.enable_x64(enabled),
+            graph.as_default(),
+            rh.MonitoredTrainingSession(checkpoint_dir=tmp_path, hooks=hooks) as session,
+        ):
+            session.run("train_op")
+        return loop
+
+    def made():
+        numbers = {repr(it): jnp.asarray(it) for it in (3, 0.1, 1j)}
+        return {**numbers, "many": weak(0.5), "none": weak(2)[:0], "strong": jnp.float32(0.5)}
+
+    with jax.enable_x64(x64):
+        kept(made(), x64)
+    with jax.enable_x64(x64 and x64_then):
+        expected = made()  # JAX has no arrays of 64 bits, unless they are enabled
+    back = kept({}, x64_then)
+    assert described(back) == described(expected)
+    assert [it.weak_type for it in back.values()] == [True] * 5 + [False]
+    product = back["0.1"] * jnp.ones(2, jnp.bfloat16)
+    assert product.dtype == jnp.bfloat16

@@ -241,6 +241,48 @@ def test_buffer_of_another_shape_is_refused_where_its_module_does_not_resize_it(
     assert torch.equal(model[0].weight, before)
 
 
+class Turned(nn.Module):
+    """Its first version had the transposed weight, which it turns when it loads a state of that."""
+
+    _version = 2
+
+    def __init__(self):
+        super().__init__()
+        self.w = nn.Parameter(torch.arange(9.0).reshape(3, 3))
+
+    def _load_from_state_dict(self, state, prefix, metadata, *rest):
+        if (metadata.get("version") or 1) < 2:
+            state[f"{prefix}w"] = state[f"{prefix}w"].T
+        super()._load_from_state_dict(state, prefix, metadata, *rest)
+
+
+class Agent(nn.ModuleDict):
+    """Its state has the states of modules inside."""
+
+    def state_dict(self):
+        return {"nets": [net.state_dict() for net in self.values()], "games": 3}
+
+    def load_state_dict(self, state):
+        for net, inner in zip(self.values(), state["nets"], strict=True):
+            net.load_state_dict(inner)
+
+
+@pytest.mark.parametrize("place", ["object", "inside an object", "hook", "inside a hook's state"])
+def test_modules_are_told_the_version_of_the_state_they_load(place, tmp_path):
+    for _ in range(2):
+        turned = Turned()
+        part = Agent({"net": turned}) if "inside" in place else turned
+        objects, hooks = {"part": part}, []
+        if "hook" in place:
+            objects, hooks = {}, [rh.SavedStateHook(part=part)]
+        with (
+            rh.torch.graph(lambda: None, **objects).as_default(),
+            rh.MonitoredTrainingSession(checkpoint_dir=tmp_path, hooks=hooks) as session,
+        ):
+            session.run("train_op")
+    torch.testing.assert_close(turned.w, Turned().w, rtol=0, atol=0)
+
+
 def test_tensors_stand_in_safetensors_under_their_names(training, tmp_path):
     with rh.Session(training.graph()) as sess:
         sess.run("train_op", training.batch)
@@ -278,6 +320,14 @@ REFUSED = {
     "meta device": (nn.Linear(2, 2, device="meta").state_dict, r"'kept/weight'.*meta device"),
     "not initialized": (nn.LazyLinear(2).state_dict, r"'kept/weight'.*not initialized"),
     "sparse": (lambda: {"s": torch.eye(2).to_sparse()}, r"'kept/s'.*sparse"),
+    "complex32": (
+        lambda: {"c": torch.view_as_complex(torch.ones(3, 2, dtype=torch.float16))},
+        r"'kept/c'.*torch.complex32.*: convert it to complex64",
+    ),
+    "bits": (
+        lambda: {"b": torch.zeros(2, dtype=torch.uint8).view(torch.bits8)},
+        r"'kept/b'.*torch.bits8.*: keep it as view\(torch.uint8\)",
+    ),
     "object": (lambda: {"a": {"fn": len}}, r"kept/state/a/fn"),
 }
 

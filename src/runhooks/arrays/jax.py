@@ -15,10 +15,11 @@ from runhooks.arrays.array_library import Array, ArrayLibrary, Flat, Packed, cop
 from runhooks.arrays.histogram import BUCKETS, histogram_counts
 from runhooks.arrays.shards import ArrayInMemory, ArraySource, Shard, ShardedArray
 
-_KEY = "key"
+_KEY, _WEAK = "key", "weak"
 _LEAST_BYTES_TO_CUT = 1 << 20
 _LEAST_BYTES_TO_SHARE = 1 << 18
 _FORMS = (jax.Array, jax.ShapeDtypeStruct)
+_WIDE = (np.int64, np.float64, np.complex128)
 #: Read one number of a dtype, in one call. The letters are those of NumPy and ``struct`` alike.
 _READERS = {np.dtype(letter): struct.Struct(letter).unpack for letter in "?bBhHiIlLqQefd"}
 
@@ -182,11 +183,16 @@ class JaxArrays(ArrayLibrary):
             data = np.asarray(jax.random.key_data(array))
             impl = str(jax.random.key_impl(array))
             return Packed(f"{self.name} {_KEY}", impl, data.shape, data.tobytes())
-        return super().pack(array)
+        packed = super().pack(array)
+        if packed is None or not is_weak(array):
+            return packed
+        return packed._replace(kind=f"{self.name} {_WEAK}")
 
     def unpack(self, packed: Packed) -> Any:
         if packed.kind == self.name:
             return super().unpack(packed)
+        if packed.kind == f"{self.name} {_WEAK}":
+            return _made_weak(packed.to_numpy())
         data = packed._replace(dtype="uint32").to_numpy()
         return jax.random.wrap_key_data(jnp.array(data), impl=packed.dtype)
 
@@ -222,6 +228,16 @@ def _weak(array: Array, like: Any) -> Any:
     # What is written into a weakly typed array becomes one, and nothing else of JAX makes one.
     weak = jnp.zeros_like(like).at[...].set(array)
     return jax.device_put(weak, like.sharding) if like.committed else weak
+
+
+def _made_weak(array: Array) -> jax.Array:
+    """Return ``array`` as a weakly typed one of JAX, if those of its dtype can be."""
+    plain = jnp.array(array)
+    # A number of Python becomes an array of 64 bits only where these are enabled.
+    with jax.enable_x64(plain.dtype in _WIDE):
+        like = jnp.broadcast_to(jnp.asarray(array.dtype.type(0).item()), array.shape)
+    weak: jax.Array | None = _weak(array.astype(plain.dtype), like)
+    return plain if weak is None else weak
 
 
 def _block(index: Any, shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -113,6 +113,14 @@ def fields(value: Any) -> dict[str, Any] | None:
     return {str(key): part for key, part in container.items(value)}
 
 
+def as_dict(mapping: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Return a copy of a mapping; of an ``OrderedDict`` or a ``Counter``, one with its attributes.
+
+    Of any other kind of mapping, it is a plain dict.
+    """
+    return _mapping_like(mapping, list(mapping.values()))
+
+
 def _container_of(kind: type) -> Container | None:
     if issubclass(kind, Mapping):
         return Container(lambda it: it.items(), _mapping_like)
@@ -128,11 +136,11 @@ def _container_of(kind: type) -> Container | None:
     return None
 
 
-def _mapping_like(mapping: Any, parts: list[Any]) -> Any:
+def _mapping_like(mapping: Any, parts: list[Any]) -> dict[Any, Any]:
     new = dict(zip(mapping, parts, strict=True))
     if type(mapping) not in (OrderedDict, Counter):
         return new
-    made = type(mapping)(new)
+    made: dict[Any, Any] = type(mapping)(new)
     vars(made).update(vars(mapping))  # state dicts of torch have versions in one
     return made
 
@@ -211,9 +219,12 @@ def cast(array: Array, dtype: np.dtype[Any]) -> Array:
         return array
     if not is_same_kind(array.dtype, dtype):
         raise ValueError(f"it is {array.dtype}, which does not become {dtype}")
+    is_integer = is_same_kind(array.dtype, np.dtype(np.int64))
+    # NumPy compares int4 with no other integers, and makes no uint4 of it.
+    values = array.astype(np.int64) if is_integer and array.dtype.kind == "V" else array
     with np.errstate(over="ignore"):
-        new = array.astype(dtype)
-    if array.dtype.kind in "iu" and not np.array_equal(new, array):
+        new = values.astype(dtype)
+    if is_integer and not np.array_equal(new, values):
         raise ValueError(f"it is {array.dtype}, with values too large for {dtype}")
     return new
 

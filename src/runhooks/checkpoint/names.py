@@ -71,12 +71,21 @@ class Only:
     def relative(self, names: Collection[str], place: object) -> dict[str, str]:
         """Return those of ``names`` that are asked for, by what follows a single name asked for.
 
-        Raises as ``of`` does.
+        Raises as ``of`` does, and ValueError if the same follows for two of them.
         """
         found = self.of(names, place)
-        if self._alone is None or not all(is_below(name, self._alone) for name in found):
+        alone = self._alone
+        if alone is None or not all(is_below(name, alone) for name in found):
             return {name: name for name in found}
-        return {name[len(self._alone) :].lstrip("/."): name for name in found}
+        by_rest: dict[str, str] = {}
+        for name in found:
+            other = by_rest.setdefault(_rest(name, alone), name)
+            if other != name:
+                raise ValueError(
+                    f"only: after {alone!r}, {other!r} and {name!r} are the same in {place}: to "
+                    f"have one of them, give {alone + '/'!r} or {alone + '.'!r}; both, {[alone]}"
+                )
+        return by_rest
 
 
 class Renaming:
@@ -159,6 +168,12 @@ def _matches(name: str, entry: str) -> bool:
         return is_below(name, entry)
     pattern = ".*".join(map(re.escape, entry.split("*")))
     return re.fullmatch(rf"{pattern}([/.].*)?", name, re.DOTALL) is not None
+
+
+def _rest(name: str, prefix: str) -> str:
+    """Return what follows ``prefix`` and a separator in a name that is below it."""
+    rest = name[len(prefix) :]
+    return rest if prefix[-1] in _SEPARATORS else rest[1:]
 
 
 def _replaced(name: str, new_names: Mapping[str, str]) -> str:

@@ -5,6 +5,7 @@ JSON's own types are left as they are. Anything else is an object of one key tha
     {"$tuple": [...]}  {"$bytes": "<base64>"}
     {"$dict": [[key, value], ...]}             one with other keys than str, or with such a key
     {"$ordered": [[key, value], ...]}          an OrderedDict
+    {"$versioned": [versions, [key, value], ...]}  one with the versions of modules, as torch makes
     {"$counter": [[key, value], ...]}          a Counter
     {"$array": ["0", "numpy", "<f4", [2, 3]]}  entry, library, dtype and shape
     {"$scalar": ["<f4", "<base64>"]}           a scalar of NumPy
@@ -35,6 +36,8 @@ _MOST_INT_BITS = 2000
 # Each level takes up to three of JSON's, of which Python reads about 1000.
 _MOST_LEVELS = 100
 _DTYPE = re.compile(r"[<>|=]?[\w./-]{1,40}(\[\w+\])?", re.ASCII)
+# Where torch puts the versions of modules' classes in a state dict, for ``load_state_dict``.
+_VERSIONS = "_metadata"
 _WITH_SURROGATES = ("utf-8", "surrogatepass")
 
 
@@ -109,11 +112,11 @@ class _Encoder:
             return items if type(value) is list else {"$tuple": items}
         if type(value) is dict and all(map(_is_plain_key, value)):
             return {name: self._at(name, it) for name, it in value.items()}
-        return {
-            _MARKS[type(value)]: [
-                [self._key(name, 0), self._at(name, it)] for name, it in value.items()
-            ]
-        }
+        pairs = [[self._key(name, 0), self._at(name, it)] for name, it in value.items()]
+        if type(value) is OrderedDict and _VERSIONS in vars(value):
+            # Not around "$ordered", which would take more of JSON's levels.
+            return {"$versioned": [self._at(_VERSIONS, vars(value)[_VERSIONS]), *pairs]}
+        return {_MARKS[type(value)]: pairs}
 
     def _at(self, key: Any, value: Any) -> Any:
         if len(self._keys) == _MOST_LEVELS:
@@ -216,6 +219,13 @@ def _is_scalar(dtype: np.dtype[Any]) -> bool:
     return not issubclass(dtype.type, np.flexible | np.object_)
 
 
+def _versioned(content: list[Any]) -> OrderedDict[Any, Any]:
+    versions, *pairs = content
+    state = OrderedDict(pairs)
+    setattr(state, _VERSIONS, versions)
+    return state
+
+
 def _string(value: str) -> Any:
     return value if is_unicode(value) else {"$str": _base64(value.encode(*_WITH_SURROGATES))}
 
@@ -256,5 +266,6 @@ _FROM_MARK: dict[str, Callable[[Any], Any]] = {
     "$str": lambda text: base64.b64decode(text).decode(*_WITH_SURROGATES),
     "$dict": dict,
     "$ordered": OrderedDict,
+    "$versioned": _versioned,
     "$counter": lambda pairs: Counter(dict(pairs)),
 }

@@ -25,8 +25,9 @@ from runhooks.arrays.trees import flatten
 from runhooks.checkpoint import tensors
 from runhooks.checkpoint.averages import is_average, saved_averages
 from runhooks.checkpoint.files import local_copy, opened, place_of, printable, size_of
-from runhooks.checkpoint.format import StoredCheckpoint
+from runhooks.checkpoint.format import StoredCheckpoint, looks_like_checkpoint
 from runhooks.checkpoint.group import AnyResult
+from runhooks.checkpoint.latest import find_checkpoints
 from runhooks.checkpoint.manifest import ArraySpec, is_shape
 from runhooks.checkpoint.names import Only, is_run_state, other_names
 from runhooks.checkpoint.retention import Choice, Mode
@@ -150,15 +151,19 @@ def read_weights(
 
 def _weights_in_file(path: AnyPath) -> Weights | None:
     if path.is_dir():
-        found = (path / name for name in (_INDEX, _SINGLE) if (path / name).is_file())
-        path = next(found, path)
+        files = (path / name for name in (_INDEX, _SINGLE))
+        found = next((file for file in files if file.is_file()), None)
+        # An export may be kept beside the checkpoints of its run, which goes on.
+        if found is None or looks_like_checkpoint(path) or find_checkpoints(path):
+            return None
+        path = found
     if path.name.endswith(".index.json"):
         return ShardedSafetensors(path)
     for suffix, kind in ((SAFETENSORS, SafetensorsFile), (NPZ, NpzFile)):
-        if path.suffix == suffix and not path.is_dir():
+        if path.suffix == suffix:
             return kind(path)
     library = library_of_file(path.suffix)
-    return None if library is None or path.is_dir() else LibraryFile(path, library)
+    return None if library is None else LibraryFile(path, library)
 
 
 class SafetensorsFile(Weights):
@@ -368,13 +373,24 @@ def export(
         raise ValueError(f"path must end in .safetensors, got the ending {target.suffix!r}")
 
     def read(weights: Weights) -> None:
-        found = wanted.relative(weights.names, weights).items()
-        names = {short or name.rpartition("/")[2]: name for short, name in found}
+        names = _names_in_file(wanted.relative(weights.names, weights))
         with replacing(target) as part:
             _write(part, weights, names)
         _log.info("exported %d arrays of %s to %s", len(names), weights, target)
 
     read_weights(source, choice, read)
+
+
+def _names_in_file(found: Mapping[str, str]) -> dict[str, str]:
+    """Return ``found`` with the last part of its name for an array to which nothing is left."""
+    names = {short or name.rpartition("/")[2]: name for short, name in found.items()}
+    if len(names) < len(found):
+        alone, other = found[""], found[found[""].rpartition("/")[2]]
+        raise ValueError(
+            f"only: {alone!r} and {other!r} would have one name in the file: give {[alone]}, which "
+            "leaves both theirs"
+        )
+    return names
 
 
 def _write(path: Path, weights: Weights, names: Mapping[str, str]) -> None:

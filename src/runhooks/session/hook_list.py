@@ -11,6 +11,7 @@ from functools import partial
 from itertools import count
 from typing import Any
 
+from runhooks.arrays.trees import as_dict
 from runhooks.contract import RawSession, SessionRunHook
 from runhooks.errors import add_note, described, error_text, good_ends
 from runhooks.events import flush_all
@@ -286,7 +287,7 @@ class _SavedObject:
         self._had_no_session = True
         self.was_given = True
         try:
-            self._after_begin = copy.deepcopy(dict(saved.state_dict()))
+            self._after_begin = copy.deepcopy(as_dict(saved.state_dict()))
         except Exception:  # noqa: BLE001 - it may need a session to have a state
             self._after_begin = {}
 
@@ -308,7 +309,7 @@ class _SavedObject:
             state = self._saved.state_dict()
             if not isinstance(state, Mapping):
                 raise TypeError(f"state_dict must return a dict, empty for nothing, got {state!r}")
-            return copy.deepcopy(dict(state))
+            return copy.deepcopy(as_dict(state))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._saved.load_state_dict(copy.deepcopy(state))

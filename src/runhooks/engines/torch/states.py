@@ -15,7 +15,7 @@ from torch import nn
 
 from runhooks.arrays import trees
 from runhooks.arrays.shards import ArrayInMemory, ShardedArray, Share, parts_of_replicas
-from runhooks.arrays.torch import ARRAYS, from_numpy, is_distributed
+from runhooks.arrays.torch import ARRAYS, from_numpy, is_distributed, numpy_dtype
 from runhooks.graph.objects import MODULE_VERSIONS, STANDS_FOR_ARRAY, stands_for_array
 
 _log = logging.getLogger("runhooks")
@@ -192,7 +192,7 @@ def _container_of(value: Any) -> trees.Container | None:
 
 
 def check(name: str, tensor: torch.Tensor) -> None:
-    """Raise TypeError for a tensor whose values are not all in this process."""
+    """Raise TypeError for a tensor of which this process has no values that can be saved."""
     kind = None
     if torch.nn.parameter.is_lazy(tensor):
         kind = "is not initialized: run the module once before"
@@ -202,8 +202,21 @@ def check(name: str, tensor: torch.Tensor) -> None:
         kind = "is on the meta device and has no values: make some with module.to_empty(device=...)"
     elif tensor.layout != torch.strided or tensor.is_quantized:
         kind = f"is of {tensor.layout}, and not a plain dense tensor"
+    elif not _has_numpy_dtype(tensor):
+        other = "convert it to complex64" if tensor.is_complex() else "keep it as view(torch.uint8)"
+        kind = f"is of {tensor.dtype}, which arrays of NumPy cannot have: {other}"
     if kind is not None:
         raise TypeError(f"{name!r} cannot be saved in a checkpoint: it {kind}")
+
+
+def _has_numpy_dtype(tensor: torch.Tensor) -> bool:
+    if tensor.dtype == torch.complex32:  # that of ml_dtypes is too new to rely on
+        return False
+    try:
+        numpy_dtype(tensor.dtype)
+    except TypeError:
+        return False
+    return True
 
 
 def _memory(tensor: Any, name: str) -> Any:
