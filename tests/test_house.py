@@ -154,8 +154,12 @@ PROBES = {
 FOREIGN_PRIVATE = {
     "runhooks.engines.torch.engine": {"_pytorch_graph"},
     "runhooks.engines.tensorflow.epochs": {"_add_control_input"},
-    "runhooks.engines.torch.pending": {"_version", "_indices", "_values"},
-    "runhooks.arrays.torch": {"_indices", "_values"},  # the public ones need it coalesced
+    "runhooks.engines.torch.objects": {"_load_from_state_dict"},  # modules override it
+    "runhooks.engines.torch.pending": {
+        *("_indices", "_values"),  # the public ones need it coalesced
+        "_get_fsdp_state",
+        "_version",
+    },
 }
 NAMED_TUPLE = {"_replace", "_asdict", "_fields", "_make", "_field_defaults"}
 
