@@ -325,7 +325,10 @@ def _is_zip(path: Path) -> bool:
 def _exact(
     tensor: torch.Tensor, array_of: Callable[[torch.Tensor], Array] = torch.Tensor.numpy
 ) -> Array:
-    """Return ``tensor``, detached and on the CPU, as an array of its dtype; maybe its memory."""
+    """Return ``tensor``, detached and on the CPU, as an array of its dtype.
+
+    ``array_of`` makes the array; it may share the memory of the tensor.
+    """
     plain = tensor.resolve_conj().resolve_neg()
     dtype = numpy_dtype(plain.dtype)
     if dtype.kind != "V" and dtype.isbuiltin != 2:

@@ -117,7 +117,7 @@ class HookList:
         was_asked = session.coord.should_stop()
         if not self._is_nested:
             self._files.start(session.raw, self._begun.values())
-        # Of all first: a hook may use another one when it is handed the session.
+        # All of them first: a hook that is handed the session may use the state of another.
         for name, hook in self._in_order():
             self._restore(name, hook, session)
         for name, hook in self._in_order():

@@ -201,11 +201,12 @@ def signature_of(given: Sequence[Any]) -> tuple[Any, ...]:
         return tuple([(it.shape, it.dtype, getattr(it, "weak_type", False)) for it in given])
     except AttributeError:
         leaves, structure = jax.tree.flatten(list(given))
-        return (structure, *[(*_form(it), getattr(it, "weak_type", False)) for it in leaves])
+        return (structure, *map(_form, leaves))
 
 
-def _form(leaf: Any) -> tuple[Any, Any]:
-    return getattr(leaf, "shape", ()), getattr(leaf, "dtype", type(leaf))
+def _form(leaf: Any) -> tuple[Any, Any, bool]:
+    dtype = getattr(leaf, "dtype", type(leaf))
+    return getattr(leaf, "shape", ()), dtype, getattr(leaf, "weak_type", False)
 
 
 class JaxBody(BoundBody):

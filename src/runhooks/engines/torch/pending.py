@@ -2,8 +2,8 @@
 
 Between two updates, an accumulation over several runs has its state in the ``grad`` of parameters.
 Most steps end otherwise: what an optimizer has applied stays there until the next step clears it,
-and is not worth the space in a checkpoint. So each gradient that is applied is marked with its
-version, which torch counts up when anything changes it.
+and is not worth the space in a checkpoint. So a gradient that is applied is marked with its
+version, a number that torch raises whenever something changes the gradient.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 class PendingGradients:
     """The gradients of ``modules`` that no optimizer has applied since they last changed.
 
-    Of those that one has applied, a checkpoint says alone that they were there, and whether they
+    Of those that one has applied, a checkpoint says only that they were there, and whether they
     were sparse: to an optimizer with momentum, a gradient of zeros is not the same as none.
 
     Args:
@@ -63,7 +63,7 @@ class PendingGradients:
                 parameter.grad = _restored(saved, parameter)
             elif id(parameter) in updated:
                 parameter.grad = _zeros(saved, parameter)
-                _mark(parameter.grad)
+                _mark([parameter])
 
     def _parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         seen: set[int] = set()
@@ -97,7 +97,10 @@ def _keeps_gradients(group: Any) -> bool:
 
 
 class SteppedOptimizers:
-    """Within it, what optimizers apply is marked; it yields a list of those that made a step."""
+    """A context in which gradients that optimizers apply are marked.
+
+    Its value is a list to which each optimizer is added when it makes a step.
+    """
 
     __slots__ = ("_stepped",)
 
@@ -131,19 +134,19 @@ def _note(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
     for it in _open:
         it.add(optimizer)
     for group in optimizer.param_groups:
-        for parameter in group["params"]:
-            if (gradient := parameter.grad) is not None:
-                _mark(gradient)
+        _mark(group["params"])
 
 
-def _mark(gradient: Any) -> None:
-    # Whose mark it is: a copy by copy.deepcopy has it too, and a version of its own.
-    gradient.applied_in_version = id(gradient), int(gradient._version)
+def _mark(parameters: Iterable[Any]) -> None:
+    """Mark the gradients of ``parameters`` as applied, until they change."""
+    for parameter in parameters:
+        if (gradient := parameter.grad) is not None:
+            # With its id: copy.deepcopy copies the mark, and the copy has a version of its own.
+            gradient.applied = id(gradient), gradient._version
 
 
 def _is_applied(gradient: Any) -> bool:
-    mark: tuple[int, int] | None = getattr(gradient, "applied_in_version", None)
-    return mark == (id(gradient), int(gradient._version))
+    return bool(getattr(gradient, "applied", None) == (id(gradient), gradient._version))
 
 
 def _parameters_of(optimizers: Iterable[Optimizer]) -> set[int]:
