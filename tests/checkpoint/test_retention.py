@@ -72,6 +72,20 @@ def test_the_best_are_kept(kept, options, values, left):
     assert kept(rule, count=len(values)) == left
 
 
+def test_two_metrics_of_one_name_are_refused():
+    raw, averaged = (
+        rh.EvaluationHook({"accuracy": "x"}, every_n_steps=1, hook_name=name).metric("accuracy")
+        for name in ("raw", "averaged")
+    )
+    with pytest.raises(ValueError, match=r"keep .* 'accuracy'.* of raw> and .* of averaged>"):
+        rh.Saver(keep=[rh.KeepBest(raw), rh.KeepBest(averaged)])
+
+
+def test_two_rules_may_go_by_one_metric(kept):
+    metric = Metric("accuracy", [0.5, 0.9, 0.1, 0.3])
+    assert kept(rh.KeepBest(metric), rh.KeepBest(metric, mode="min"), count=4) == [1, 2, 3]
+
+
 def test_a_rule_of_ones_own(kept):
     class KeepEven:
         def wanted(self, saved):

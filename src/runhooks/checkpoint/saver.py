@@ -19,7 +19,14 @@ from runhooks.arrays.shards import Share, by_key
 from runhooks.checkpoint.files import place_of, printable
 from runhooks.checkpoint.format import content_of
 from runhooks.checkpoint.group import newest_sound, read_for
-from runhooks.checkpoint.retention import Keep, KeepBest, KeepEvery, KeepLast, Series
+from runhooks.checkpoint.retention import (
+    Keep,
+    KeepBest,
+    KeepEvery,
+    KeepLast,
+    RankedMetric,
+    Series,
+)
 from runhooks.contract import RawSession, Snapshot
 from runhooks.errors import add_note, described
 from runhooks.near_names import suggestion
@@ -155,8 +162,8 @@ class Saver:
 
     Raises:
         TypeError: An argument has the wrong type.
-        ValueError: An argument is out of range, or ``keep`` is given together with an argument that
-            it replaces.
+        ValueError: An argument is out of range, ``keep`` is given together with an argument that
+            it replaces, or it has ``KeepBest`` rules of two metrics of one name.
     """
 
     def __init__(
@@ -367,7 +374,21 @@ def _rules(
     rules = list(keep) if isinstance(keep, Iterable) else [None]
     if not all(callable(getattr(rule, "wanted", None)) for rule in rules):
         raise TypeError(f"keep must be a list of rules such as KeepLast(5), got {keep!r}")
+    _check_metrics([rule for rule in rules if isinstance(rule, KeepBest)])
     return rules
+
+
+def _check_metrics(rules: Iterable[KeepBest]) -> None:
+    """Raise ValueError if ``rules`` go by different metrics of one name."""
+    known: dict[str, RankedMetric] = {}
+    for rule in rules:
+        first = known.setdefault(rule.name, rule.metric)
+        if first != rule.metric:
+            raise ValueError(
+                f"keep has KeepBest rules of two metrics called {rule.name!r}, {first!r} and "
+                f"{rule.metric!r}, and checkpoints know metrics by name: give the metrics "
+                "different names, or if they are one and the same, give both rules one object"
+            )
 
 
 def _name(variable: Any) -> str:
