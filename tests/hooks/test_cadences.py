@@ -174,6 +174,32 @@ def test_a_session_lost_without_a_checkpoint_begins_again(acts, kind):
     assert acts(lost=4, trigger=Trigger(on_steps=[3, 5]))[-3:] in ([3, 3, 5], [3, 5, 8])
 
 
+def test_after_a_loss_it_goes_by_the_epochs_of_the_new_session(kind, tmp_path):
+    make, *_ = kind
+    found, here, losses = [], Here(), iter([rh.errors.AbortedError("lost")])
+
+    def train_step(x, batch):
+        if x == 5 and (lost := next(losses, None)):
+            raise lost
+        return x + 1
+
+    # Without a length: when an epoch ends is asked of the data themselves.
+    with rh.graph(train_step, x=0, data=lambda: iter([1.0, 2.0]), epochs=4).as_default():
+        rh.Variable(0.0, name="loss")
+        hook = make(found.append, here, tmp_path, trigger=Trigger(every_epochs=1))
+        with rh.MonitoredTrainingSession(
+            checkpoint_dir=tmp_path / "run",
+            hooks=[here, hook],
+            save_checkpoint_steps=3,
+            save_summaries_steps=None,
+            log_step_count_steps=None,
+        ) as sess:
+            while not sess.should_stop():
+                sess.run("train_op")
+    assert (sess.global_step, sess.recoveries) == (8, 1)
+    assert [it for it in found if it > 4] == [6, 8]
+
+
 def test_called_in_every_run_it_acts_at_the_same_steps(model, kind, every_run, tmp_path):
     make, steps, _, expected, _ = kind
     found, here = [], Here()

@@ -103,7 +103,7 @@ class LoggingTensorHook(TensorFlowHook):
         step, last_step = step_or_none(session), self._logged_step
         if self._trigger is not None:
             if last_step is not None and last_step != self._timer.last_triggered_step():
-                self._timer.update_last_triggered_step(last_step)
+                self._timer.load_state_dict({"last_triggered_step": last_step})
             self._timer.start(step_of(session), session_of(session).epochs)
         elif step is not None and last_step is not None:
             if step < last_step:
