@@ -113,6 +113,21 @@ def test_what_comes_first_counts():
         assert triggered(timer, range(15, 17)) == [15]
 
 
+@pytest.mark.parametrize("before", [[], [1]])
+def test_seconds_count_from_the_start_of_the_session(before):
+    with FakeClock() as clock:
+        timer = Timer(rh.Trigger(every_secs=60))
+        clock.advance(60)  # as for loading the data
+        assert triggered(timer, before) == before
+        clock.advance(50)
+        timer.start(1)
+        clock.advance(59)
+        assert triggered(timer, [2]) == []
+        assert timer.due().time == clock.monotonic() + 1
+        clock.advance(1)
+        assert triggered(timer, [3]) == [3]
+
+
 def test_at_the_end_it_triggers_unless_it_has():
     timer = Timer(rh.Trigger(every_steps=4, at_end=True))
     assert triggered(timer, range(1, 6)) == [4]

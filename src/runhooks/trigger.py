@@ -159,6 +159,8 @@ class Timer:
     def start(self, step: int, epochs: EpochsDone | None = None) -> None:
         """Note that a session starts at ``step``; forget what was triggered at later steps.
 
+        Seconds count from now.
+
         Args:
             step: The global step.
             epochs: ``session.epochs``, by which ``every_epochs`` goes.
@@ -168,6 +170,7 @@ class Timer:
         """
         if self._last_step is not None and self._last_step > step:
             self.reset()
+        self._since, self._since_wall = clock.hook_times()
         self._passed = step
         if self.trigger.every_epochs is not None:
             if epochs is None:
