@@ -200,6 +200,38 @@ def test_what_was_not_looked_at_is_forgotten_with_a_lost_session():
         assert run(train_op, [rh.NanTensorHook(loss, late=True)], steps=2) == 1
 
 
+def objects(*items):
+    array = np.empty(len(items), object)
+    array[:] = items
+    return array
+
+
+RECORD = [("a", float), ("b", int)]
+OTHERS = {
+    "objects": (np.array([1.0, math.nan], object), objects("text", None, 1.0)),
+    "objects that are arrays": (objects(np.array([1, math.nan]), None), objects(np.ones(2), 1)),
+    "dates": (np.array(["2024-01-01", "NaT"], "datetime64[D]"), np.array(["2024"], "datetime64")),
+    "times": (np.array([1, "NaT"], "timedelta64[s]"), np.ones(2, "timedelta64[s]")),
+    "records": (np.array([(math.nan, 1)], RECORD), np.array([(1, 1)], RECORD)),
+    "bytes": (None, np.zeros(2, "V8")),
+}
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("what", OTHERS)
+def test_arrays_that_are_no_floats_may_have_it_too(what, late):
+    with_nan, without = OTHERS[what]
+    values = [without, without] if with_nan is None else [without, with_nan]
+    with rh.Graph().as_default():
+        loss = rh.call(lambda at: values[at], rh.inputs([0, 1]), name="loss")
+        train_op = rh.group(rh.train.get_or_create_global_step().assign_add(1), loss)
+        if with_nan is None:
+            assert run(train_op, [rh.NanTensorHook(loss, late=late)], steps=2) == 2
+        else:
+            with pytest.raises(rh.train.NanLossDuringTrainingError, match="at step 2 "):
+                run(train_op, [rh.NanTensorHook(loss, late=late)], steps=2)
+
+
 NESTED = {
     "dict": ({"a": 1.0, "b": {"c": math.nan}}, "a dict with NaN in 'b/c'"),
     "tuple of other shapes": ((np.ones(2), np.array(math.nan), None), "a tuple with NaN in '1'"),

@@ -274,9 +274,13 @@ class ArrayLibrary(ABC):
         return np.vdot(flat, flat).real
 
     def has_nan(self, array: Any) -> bool:
-        """Whether an element of ``array`` is NaN; waits for the device."""
+        """Whether an element of ``array`` is NaN, or NaT; waits for the device."""
         host = self.to_numpy(array)
-        return host.dtype.kind in "fcV" and bool(np.isnan(host).any())
+        if host.dtype.kind == "O":  # an item may be an array itself
+            return any(np.any(it) for it in np.not_equal(host, host, dtype=object).flat)
+        if host.dtype.type is np.void:  # records, which np.isnan does not take
+            return bool((host != host).any())
+        return host.dtype.kind in "fcmMV" and bool(np.isnan(host).any())
 
     def generators(self) -> Mapping[str, Any]:
         """Return the random generators that functions of the library draw from, by name."""
