@@ -53,6 +53,16 @@ def test_values_at_the_end(train, model):
     assert hook.final_ops_values == {"loss": 6.0, "steps": 3}
 
 
+def test_a_loop_that_fails_has_no_values_of_the_one_before(train, model):
+    hook = rh.FinalOpsHook(model.loss)
+    train(hook, steps=3)
+    assert hook.final_ops_values == 6.0
+    model.faults.fail(KeyError("broken"))
+    with pytest.raises(KeyError):
+        train(hook, steps=3)
+    assert hook.final_ops_values is None
+
+
 def test_feeds_of_the_end(train, graph, model):
     x = rh.placeholder("x")
     hook = rh.FinalOpsHook([x * 2.0], final_ops_feed_dict={x: 4.0})

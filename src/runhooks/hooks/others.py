@@ -171,6 +171,9 @@ class FinalOpsHook(SessionRunHook):
         """The values, in the structure of ``final_ops``; None until the loop has ended normally."""
         return self._final_ops_values
 
+    def begin(self) -> None:
+        self._final_ops_values = None  # those of an earlier loop
+
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
         # A mistake is reported now, not when the training is over.
         if self._final_ops is not None:
