@@ -4,6 +4,7 @@ import textwrap
 import types
 from itertools import accumulate, pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -99,7 +100,9 @@ def test_a_default_reads_as_its_value():
 
 
 def test_a_trigger_is_a_value():
-    assert rh.Trigger(every_steps=3, on_steps=(1, 2)) == rh.Trigger(every_steps=3, on_steps=(1, 2))
+    trigger = rh.Trigger(every_steps=3, on_steps=(1, 2))
+    for on_steps in ([2, 1], {1, 2}, range(1, 3), np.array([1, 2])):
+        assert rh.Trigger(every_steps=3, on_steps=on_steps) == trigger
     with pytest.raises(AttributeError):
         rh.Trigger(every_steps=3).every_steps = 4
 

@@ -87,6 +87,8 @@ class Trigger:
         arguments.instance(bool, at_end=self.at_end)
         for step in self.on_steps:
             arguments.steps(on_steps=step)
+        # An array of NumPy is neither true nor equal to another.
+        object.__setattr__(self, "on_steps", tuple(sorted(map(int, self.on_steps))))
         cadences = self.every_steps, self.every_secs, self.every_epochs
         if cadences == (None, None, None) and not (self.on_steps or self.at_end):
             raise ValueError(

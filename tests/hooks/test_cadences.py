@@ -1,5 +1,6 @@
 """When each hook acts: by steps, by seconds, by a trigger, in a resumed run, and after a loss."""
 
+import numpy as np
 import pytest
 
 import runhooks as rh
@@ -155,7 +156,7 @@ def test_at_the_steps_of_a_trigger_and_at_the_end(acts, kind):
     first = [0] if kind is HOOKS["checkpoint"] else []
     trigger = Trigger(every_steps=4, on_steps=[3], at_end=True)
     assert acts(trigger=trigger) == [*first, 3, 4, 8]
-    trigger = Trigger(on_steps=[3, 5], at_end=ends)
+    trigger = Trigger(on_steps=np.array([3, 5]), at_end=ends)
     last = [8] if ends or first else []
     assert acts(trigger=trigger) == [*first, 3, 5, *last]
 
