@@ -1,5 +1,6 @@
 import io
 import logging
+import types
 
 import ml_dtypes
 import numpy as np
@@ -83,6 +84,34 @@ def test_elsewhere_a_line_every_few_seconds_and_at_the_end(timed_train):
         " 55% step 11/20",
         "100% step 20/20  2 steps/s",
     ]
+
+
+class Lines:
+    """What a program may put in the place of a file."""
+
+    def __init__(self):
+        self.text = ""
+
+    def write(self, text):
+        self.text += text
+
+    def flush(self):
+        pass
+
+
+def test_what_writes_and_flushes_will_do(timed_train, monkeypatch):
+    given, stderr = Lines(), Lines()
+    timed_train(rh.ProgressHook(2, stream=given), steps=2, secs=0.5)
+    monkeypatch.setattr("sys.stderr", stderr)
+    timed_train(rh.ProgressHook(4), steps=2, secs=0.5)
+    assert given.text.splitlines()[-1].startswith("100% step 2/2")
+    assert stderr.text.splitlines()[-1].startswith(" 50% step 2/4")
+
+
+@pytest.mark.parametrize("stream", ["a.txt", types.SimpleNamespace(write=print)])
+def test_what_does_not_is_refused(stream):
+    with pytest.raises(TypeError, match="stream must be an open text file"):
+        rh.ProgressHook(stream=stream)
 
 
 class Batches:

@@ -32,7 +32,8 @@ class Display:
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self._is_terminal = stream.isatty()
+        # What stands in for a file, or for sys.stderr, often has no isatty.
+        self._is_terminal = hasattr(stream, "isatty") and stream.isatty()
         self.interval_secs = 0.1 if self._is_terminal else 5.0
         self.bar_width = _BAR_WIDTH if self._is_terminal else 0
         self._is_open = False  # whether the last line can be written over
@@ -171,7 +172,7 @@ class ProgressHook(FetchingHook):
     ) -> None:
         arguments.given(every_n_steps=every_n_steps)
         arguments.steps(last_step=last_step, every_n_steps=every_n_steps)
-        if stream is not None and not hasattr(stream, "write"):
+        if stream is not None and not (hasattr(stream, "write") and hasattr(stream, "flush")):
             raise TypeError(f"stream must be an open text file, got {stream!r}")
         super().__init__(Timer(Trigger(every_steps=every_n_steps, on_steps=[1])), tensors)
         self._last_step = last_step
