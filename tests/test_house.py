@@ -108,6 +108,8 @@ PROBES = {
         ("hooks.checkpoint_saver", "listener.after_save"),
         ("hooks.checkpoint_saver", "saver.last_checkpoints"),
         ("hooks.progress", "stream.write"),
+        ("hooks.progress", "stream.flush"),
+        ("hooks.progress", "stream.isatty"),
         ("session.scaffold", "saver.save"),
     },
     "a hook that need not extend ours": {
