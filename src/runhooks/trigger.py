@@ -161,7 +161,7 @@ class Timer:
     def start(self, step: int, epochs: EpochsDone | None = None) -> None:
         """Note that a session starts at ``step``; forget what was triggered at later steps.
 
-        Seconds count from now.
+        If nothing has triggered yet, seconds count from now.
 
         Args:
             step: The global step.
@@ -172,7 +172,8 @@ class Timer:
         """
         if self._last_step is not None and self._last_step > step:
             self.reset()
-        self._since, self._since_wall = clock.hook_times()
+        if self._last_step is None:
+            self._since, self._since_wall = clock.hook_times()
         self._passed = step
         if self.trigger.every_epochs is not None:
             if epochs is None:
