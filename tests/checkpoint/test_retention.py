@@ -84,6 +84,9 @@ def test_two_metrics_of_one_name_are_refused():
 def test_two_rules_may_go_by_one_metric(kept):
     metric = Metric("accuracy", [0.5, 0.9, 0.1, 0.3])
     assert kept(rh.KeepBest(metric), rh.KeepBest(metric, mode="min"), count=4) == [1, 2, 3]
+    hook = rh.EvaluationHook({"accuracy": "x"}, every_n_steps=1)
+    rules = [rh.KeepBest(hook.metric("accuracy"), mode=mode) for mode in ("max", "min")]
+    assert rh.Saver(keep=rules)
 
 
 def test_a_rule_of_ones_own(kept):

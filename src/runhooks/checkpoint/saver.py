@@ -387,7 +387,7 @@ def _check_metrics(rules: Iterable[KeepBest]) -> None:
             raise ValueError(
                 f"keep has KeepBest rules of two metrics called {rule.name!r}, {first!r} and "
                 f"{rule.metric!r}, and checkpoints know metrics by name: give the metrics "
-                "different names, or if they are one and the same, give both rules one object"
+                "different names"
             )
 
 

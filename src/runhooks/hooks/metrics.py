@@ -6,6 +6,7 @@ import math
 import os
 from abc import abstractmethod
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any, ClassVar, NamedTuple
 
@@ -39,6 +40,7 @@ from runhooks.summary import Summary, scalar_value
 from runhooks.trigger import Due, Timer, Trigger, timer_of
 
 
+@dataclass(frozen=True, repr=False)
 class EvaluationMetric:
     """A metric of an evaluating hook of the same loop, as ``hook.metric(name)`` returns it.
 
@@ -47,9 +49,8 @@ class EvaluationMetric:
         name: The tag of the metric.
     """
 
-    def __init__(self, evaluation: EvaluatingHook, name: str) -> None:
-        self.evaluation = evaluation
-        self.name = name
+    evaluation: EvaluatingHook
+    name: str
 
     def __repr__(self) -> str:
         return f"<EvaluationMetric {self.name!r} of {self.evaluation.title}>"
