@@ -286,10 +286,7 @@ class _SavedObject:
         self._saved = saved
         self._had_no_session = True
         self.was_given = True
-        try:
-            self._after_begin = copy.deepcopy(as_dict(saved.state_dict()))
-        except Exception:  # noqa: BLE001 - it may need a session to have a state
-            self._after_begin = {}
+        self._after_begin = self._present()
 
     @property
     def lacks_state(self) -> bool:
@@ -300,8 +297,9 @@ class _SavedObject:
         """Be saved with ``raw``, and take the restored state or the one after ``begin``."""
         self.was_given = False
         raw.attach(name, self)
-        if self._after_begin and not (self.was_given or self._had_no_session):
-            self._saved.load_state_dict(copy.deepcopy(self._after_begin))
+        is_recovery = not (self.was_given or self._had_no_session)
+        if is_recovery and self._after_begin is not None:
+            self._load(self._after_begin)
         self._had_no_session = False
 
     def state_dict(self) -> Mapping[str, Any]:
@@ -312,8 +310,32 @@ class _SavedObject:
             return copy.deepcopy(as_dict(state))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._saved.load_state_dict(copy.deepcopy(state))
+        self._load(state)
         self.was_given = True
+
+    def _load(self, state: Mapping[str, Any]) -> None:
+        """Load ``state``; an empty one only if there is anything to clear.
+
+        Many objects have an empty state as long as they have nothing to keep, and cannot load it.
+        """
+        if not state and self._present() == {}:
+            return
+        try:
+            self._saved.load_state_dict(copy.deepcopy(state))
+        except KeyError:
+            if state:
+                raise
+            _log.warning(
+                "%s keeps its present state: its load_state_dict does not take an empty one, which "
+                "it had when the checkpoint was saved",
+                self._description,
+            )
+
+    def _present(self) -> dict[str, Any] | None:
+        try:
+            return copy.deepcopy(as_dict(self._saved.state_dict()))
+        except Exception:  # noqa: BLE001 - it may need a session to have a state
+            return None
 
 
 def caught(act: Callable[[], Any]) -> list[BaseException]:
