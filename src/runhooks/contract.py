@@ -730,13 +730,7 @@ class RawSession(CallableRuns):
         """Give ``saved`` the state that a checkpoint has for it."""
         saved.load_state_dict(state)
 
-    def unclaimed_states(self) -> list[str]:
-        """Return the names of restored states that belong to nothing attached here, sorted.
-
-        Of those that are empty there is nothing to miss.
-        """
-        return sorted(
-            name
-            for name, state in self._loaded_states.items()
-            if state and name not in self._attached
-        )
+    def unclaimed_states(self) -> dict[str, Any]:
+        """Return the restored states that belong to nothing attached here, by name, sorted."""
+        unclaimed = self._loaded_states.keys() - self._attached.keys()
+        return {name: self._loaded_states[name] for name in sorted(unclaimed)}

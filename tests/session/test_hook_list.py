@@ -158,6 +158,36 @@ def test_a_state_that_was_empty_is_not_loaded_where_it_still_is(resume):
     assert resume(Idle()) == []
 
 
+@pytest.mark.parametrize(("before", "now"), [(1, 2), (2, 1), (2, 3)])
+def test_other_numbers_of_hooks_than_in_the_checkpoint_are_told(before, now, resume):
+    resume(*[Steps() for _ in range(before)])
+    warnings = resume(*[Steps() for _ in range(now)])
+    there, here = (", ".join(["Steps", "Steps_1", "Steps_2"][:it]) for it in (before, now))
+    assert (
+        f"the checkpoint has the states of {there}, and the hooks here are {here}." in warnings[0]
+    )
+    assert "hook_name" in warnings[0]
+
+
+def test_numbered_hooks_that_never_had_a_state_to_keep_are_counted_too(resume):
+    class Idle(Steps):
+        def after_run(self, run_context, run_values):
+            pass
+
+    resume(Idle(), Idle())
+    (warning,) = resume(Idle())
+    assert "the states of Idle, Idle_1, and the hooks here are Idle." in warning
+
+
+def test_a_new_hook_with_a_name_of_its_own_leaves_the_numbers_of_others(resume):
+    resume(Steps(), Steps())
+    new, first, second = Steps(), Steps(), Steps()
+    new.hook_name, second.hook_name = "new", "Steps_1"
+    assert resume(new, second, first) == []
+    assert list(new.seen) == [4, 5, 6]
+    assert list(first.seen) == list(second.seen) == [1, 2, 3, 4, 5, 6]
+
+
 @pytest.mark.parametrize("state", [None, ["a"], 5])
 def test_state_that_is_no_dict_is_told_of_the_hook(state, model, tmp_path):
     class Wrong(Counter):
