@@ -258,7 +258,7 @@ class SessionRunHook:
         return None
 
     def state_dict(self) -> Mapping[str, Any]:
-        """Return the state that checkpoints keep for this hook, by name; empty for nothing.
+        """Return the state that checkpoints keep for this hook, by name; it may be empty.
 
         Values may be anything that JSON can hold, tuples, bytes, dicts with keys other than str,
         NumPy numbers and arrays, and torch and JAX arrays. They are restored as equal values;
@@ -716,9 +716,8 @@ class RawSession(CallableRuns):
         self._attached.pop(name, None)
 
     def attached_states(self) -> dict[str, dict[str, Any]]:
-        """Return the states of what is attached, by name; those that are empty are left out."""
-        states = {name: as_dict(saved.state_dict()) for name, saved in self._attached.items()}
-        return {name: state for name, state in states.items() if state}
+        """Return the states of what is attached, by name; an empty one is a state, too."""
+        return {name: as_dict(saved.state_dict()) for name, saved in self._attached.items()}
 
     def take_states(self, states: Mapping[str, Any]) -> None:
         """Take the states of a checkpoint, and give those that are attached theirs."""
@@ -731,6 +730,7 @@ class RawSession(CallableRuns):
         """Give ``saved`` the state that a checkpoint has for it."""
         saved.load_state_dict(state)
 
-    def unclaimed_states(self) -> list[str]:
-        """Return the names of restored states that belong to nothing attached here, sorted."""
-        return sorted(self._loaded_states.keys() - self._attached.keys())
+    def unclaimed_states(self) -> dict[str, Any]:
+        """Return the restored states that belong to nothing attached here, by name, sorted."""
+        unclaimed = self._loaded_states.keys() - self._attached.keys()
+        return {name: self._loaded_states[name] for name in sorted(unclaimed)}

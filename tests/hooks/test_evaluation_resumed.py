@@ -95,6 +95,51 @@ def test_an_evaluation_that_is_repeated_draws_what_the_dropped_one_has(tmp_path)
     assert run(tmp_path / "stopped", at=2) + run(tmp_path / "stopped") == undisturbed
 
 
+def scored(directory, make_stop, last=100, between=0.0):
+    """Train with a score every 10 steps, and at the end; it is ``between`` between these steps."""
+
+    def test_step(w, x):
+        return {"score": {10: 0.1, 20: 0.3, 30: 0.2, 40: 0.4}.get(w, between if w % 10 else 0.2)}
+
+    with rh.graph(lambda w: w + 1, w=0).as_default():
+        evaluation = rh.EvaluationHook(
+            test_step, [0.0], trigger=rh.Trigger(every_steps=10, at_end=True)
+        )
+        stop = make_stop(evaluation.metric("score"))
+        hooks = [evaluation, stop, rh.StopAtStepHook(last_step=last)]
+        with rh.MonitoredTrainingSession(checkpoint_dir=directory, hooks=hooks) as session:
+            restored = evaluation.metrics_by_step()
+            while not session.should_stop():
+                session.run("train_op")
+    return session.stop_reason, restored, evaluation.metrics_by_step()
+
+
+RULES = {
+    "patience": (lambda it: rh.stop_if_no_increase_hook(it, patience=2), 0.0),
+    "steps": (lambda it: rh.stop_if_no_increase_hook(it, max_steps_without_increase=30), 0.9),
+    "threshold": (lambda it: rh.stop_if_higher_hook(it, threshold=0.8), 0.9),
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_evaluations_at_the_ends_of_sessions_do_not_stop_the_resumed_one(rule, tmp_path):
+    make_stop, between = RULES[rule]
+    why, _, undisturbed = scored(tmp_path / "undisturbed", make_stop, between=between)
+    for last in (22, 24, 26, 38):
+        scored(tmp_path / "stopped", make_stop, last=last, between=between)
+    assert scored(tmp_path / "stopped", make_stop, between=between)[::2] == (why, undisturbed)
+
+
+def test_an_evaluation_at_the_end_is_known_until_the_training_goes_on(tmp_path):
+    make_stop, _ = RULES["patience"]
+    found = {10: {"score": 0.1}, 20: {"score": 0.3}, 22: {"score": 0.0}}
+    for restored in ({}, found):
+        assert scored(tmp_path, make_stop, last=22)[1:] == (restored, found)
+    _, restored, now = scored(tmp_path, make_stop, last=30)
+    assert restored == found
+    assert list(now) == [10, 20, 30]
+
+
 HOOKS = {
     "call": lambda: rh.CallHook(lambda epoch: None, ["epoch"], every_n_epochs=1),
     "evaluation": lambda: rh.EvaluationHook(lambda w, x: {"m": w}, [1.0], every_n_epochs=1),

@@ -283,6 +283,15 @@ def test_content_of_a_dict_goes_on_in_place(make, tmp_path):
             assert content["weights"].tolist() == [0.0, 1.0, 2.0]
 
 
+def test_content_that_was_empty_is_empty_again(tmp_path, caplog: pytest.LogCaptureFixture):
+    checkpoint_of(tmp_path, rh.SavedStateHook(loop={}))
+    loop = {"todo": "a"}
+    with caplog.at_level(logging.WARNING, "runhooks"):
+        checkpoint_of(tmp_path, rh.SavedStateHook(loop=loop))
+    assert loop == {}
+    assert caplog.messages == []
+
+
 GENERATORS = {
     "PCG64": (lambda: np.random.default_rng(3), lambda it: it.normal()),
     "MT19937": (lambda: np.random.Generator(np.random.MT19937(3)), lambda it: it.normal()),

@@ -91,6 +91,103 @@ def test_worker_and_a_program_that_only_looks_are_not_warned(resume, tmp_path, c
             assert caplog.messages == []
 
 
+class Steps(rh.SessionRunHook):
+    """Keeps how often it has seen each step."""
+
+    def __init__(self):
+        self.seen = {}
+
+    def after_run(self, run_context, run_values):
+        step = run_context.session.global_step
+        self.seen[step] = self.seen.get(step, 0) + 1
+
+    def state_dict(self):
+        return dict(self.seen)
+
+    def load_state_dict(self, state):
+        self.seen = dict(state)
+
+
+class Last(Steps):
+    """Keeps the steps by a name, and has nothing to keep before the first."""
+
+    def state_dict(self):
+        return {"seen": dict(self.seen)} if self.seen else {}
+
+    def load_state_dict(self, state):
+        self.seen = dict(state["seen"])
+
+
+@pytest.mark.parametrize("is_saved", [True, False])
+def test_lost_steps_are_gone_from_a_state_that_was_empty(is_saved, model, tmp_path, caplog):
+    hook, loop = Steps(), {}
+    hooks = [hook, rh.SavedStateHook(loop=loop), rh.LoggingTensorHook([model.loss], every_n_iter=2)]
+    folder = tmp_path if is_saved else None
+    with caplog.at_level(logging.WARNING, "runhooks"):
+        with rh.MonitoredTrainingSession(checkpoint_dir=folder, hooks=hooks) as sess:
+            for _ in range(3):
+                loop[sess.global_step] = True
+                sess.run(model.train_op)
+            model.faults.fail(rh.errors.AbortedError("lost"))
+            for _ in range(3):
+                sess.run(model.train_op)
+        assert sess.recoveries == 1
+    assert hook.seen == {1: 1, 2: 1, 3: 1}
+    assert loop == {}
+    (warning,) = caplog.messages
+    assert warning.startswith("session lost at step 3")
+
+
+def test_a_state_that_cannot_be_empty_is_kept_and_told(model, tmp_path, caplog):
+    hook = Last()
+    with caplog.at_level(logging.WARNING, "runhooks"):
+        with rh.MonitoredTrainingSession(checkpoint_dir=tmp_path / "lost", hooks=[hook]) as sess:
+            sess.run(model.train_op)
+            model.faults.fail(rh.errors.AbortedError("lost"))
+            sess.run(model.train_op)
+    assert hook.seen == {1: 2}
+    assert any(it.startswith("Last keeps its present state") for it in caplog.messages)
+
+
+def test_a_state_that_was_empty_is_not_loaded_where_it_still_is(resume):
+    class Idle(Last):
+        def after_run(self, run_context, run_values):
+            pass
+
+    resume(Idle())
+    assert resume(Idle()) == []
+
+
+@pytest.mark.parametrize(("before", "now"), [(1, 2), (2, 1), (2, 3)])
+def test_other_numbers_of_hooks_than_in_the_checkpoint_are_told(before, now, resume):
+    resume(*[Steps() for _ in range(before)])
+    warnings = resume(*[Steps() for _ in range(now)])
+    there, here = (", ".join(["Steps", "Steps_1", "Steps_2"][:it]) for it in (before, now))
+    assert (
+        f"the checkpoint has the states of {there}, and the hooks here are {here}." in warnings[0]
+    )
+    assert "hook_name" in warnings[0]
+
+
+def test_numbered_hooks_that_never_had_a_state_to_keep_are_counted_too(resume):
+    class Idle(Steps):
+        def after_run(self, run_context, run_values):
+            pass
+
+    resume(Idle(), Idle())
+    (warning,) = resume(Idle())
+    assert "the states of Idle, Idle_1, and the hooks here are Idle." in warning
+
+
+def test_a_new_hook_with_a_name_of_its_own_leaves_the_numbers_of_others(resume):
+    resume(Steps(), Steps())
+    new, first, second = Steps(), Steps(), Steps()
+    new.hook_name, second.hook_name = "new", "Steps_1"
+    assert resume(new, second, first) == []
+    assert list(new.seen) == [4, 5, 6]
+    assert list(first.seen) == list(second.seen) == [1, 2, 3, 4, 5, 6]
+
+
 @pytest.mark.parametrize("state", [None, ["a"], 5])
 def test_state_that_is_no_dict_is_told_of_the_hook(state, model, tmp_path):
     class Wrong(Counter):

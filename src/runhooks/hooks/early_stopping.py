@@ -158,7 +158,7 @@ def _source(estimator: Any, eval_dir: str | os.PathLike[str] | None) -> tuple[Re
     """Return what reads the metrics of evaluations by step, and the place they come from."""
     hook = estimator.evaluation if isinstance(estimator, EvaluationMetric) else estimator
     if eval_dir is None and isinstance(hook, EvaluatingHook):
-        return hook.metrics_by_step, hook.title
+        return hook.metrics_in_training, hook.title
     if eval_dir is None or hook is not None:
         raise ValueError(
             "estimator must be an rh.EvaluationHook of this loop or one of its metrics, "

@@ -155,8 +155,10 @@ class LoggingTensorHook(TensorFlowHook):
         return {"logged_step": self._logged_step, "steps_per_run": self._steps_per_run}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._logged_step = state["logged_step"]
-        self._steps_per_run = state["steps_per_run"]
+        self._logged_step = state.get("logged_step")
+        self._steps_per_run = state.get("steps_per_run", 1.0)
+        if self._logged_step is None:
+            self._start_over()
 
     def _start_over(self) -> None:
         """The next run is the first."""

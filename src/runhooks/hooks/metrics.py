@@ -189,6 +189,7 @@ class EvaluatingHook(TimedHook):
         self.evaluated_step: int | None = None
         self._found: dict[int, dict[str, float]] | None = None  # by step; None: it has never begun
         self._dropped_at: int | None = None  # the step of an evaluation that a stop has ended
+        self._ended_at: int | None = None  # that of one at the end of a session, or None
         self._wanted: set[str] = set()  # the metrics that others act on
         #: The names of its metrics; None: only an evaluation can tell.
         self._known: Collection[str] | None = None
@@ -244,18 +245,30 @@ class EvaluatingHook(TimedHook):
             )
         return dict(self._found)
 
+    def metrics_in_training(self) -> dict[int, dict[str, float]]:
+        """Return those metrics that it would have found, had no session ended.
+
+        Raises:
+            RuntimeError: If the hook is not in a session.
+        """
+        found = self.metrics_by_step()
+        if self._ended_at is not None:
+            found.pop(self._ended_at, None)
+        return found
+
     def begin(self) -> None:
         super().begin()
         self._output.open()
         self._known = None
         self._found = {}
-        self.evaluated_step = self._dropped_at = None
+        self.evaluated_step = self._dropped_at = self._ended_at = None
 
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
         super().after_create_session(session, coord)
         now, self._log = step_of(session), log_of(session)
         self.evaluated_step = None
         self._found = {step: it for step, it in (self._found or {}).items() if step <= now}
+        self._forget_end(now)
         self._output.start(session)
         self._output.flush()  # readers of the files drop the steps that are made again
         if self._dropped_at == now:
@@ -276,17 +289,20 @@ class EvaluatingHook(TimedHook):
             # Ranks evaluate together, whichever of them has just done so at a step of its own.
             self.trigger.at_end and session_of(session).ended_apart
         ):
-            self._evaluate(session, None)
+            is_done = self._evaluate(session, None)
+            if is_done and self._timer.last_triggered_step() != step_of(session):
+                self._ended_at = step_of(session)
 
     def state_dict(self) -> Mapping[str, Any]:
-        dropped = {} if self._dropped_at is None else {"dropped_at": self._dropped_at}
+        at = {"dropped_at": self._dropped_at, "ended_at": self._ended_at}
+        known = {name: step for name, step in at.items() if step is not None}
         metrics = {"metrics": self._found} if self._found else {}
-        return {**super().state_dict(), **dropped, **metrics}
+        return {**super().state_dict(), **known, **metrics}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
         self._found = dict(state.get("metrics", {}))
-        self._dropped_at = state.get("dropped_at")
+        self._dropped_at, self._ended_at = state.get("dropped_at"), state.get("ended_at")
 
     @abstractmethod
     def _run_evaluation(self, session: RawSession, training: SessionRunArgs | None) -> Evaluation:
@@ -300,10 +316,13 @@ class EvaluatingHook(TimedHook):
     def _evaluate_in_training(self, session: RawSession, training: SessionRunArgs | None) -> None:
         is_done = self._evaluate(session, training)
         self._dropped_at = None if is_done else step_of(session)
+        if is_done:
+            self._ended_at = None
 
     def _evaluate(self, session: RawSession, training: SessionRunArgs | None) -> bool:
         """Evaluate now; return False if a stop has ended the evaluation."""
         raw, step, start = session_of(session), step_of(session), clock.monotonic()
+        self._forget_end(step)
         put_back = remembered_generators()
         with not_training(raw), graph_of(raw.graph).preserved_objects():
             try:
@@ -323,6 +342,16 @@ class EvaluatingHook(TimedHook):
         text, plural = "%s at step %d: %s (%d run%s, %.3f sec)", "" if found.runs == 1 else "s"
         self._log.info(text, self.title, step, line, found.runs, plural, secs)
         return True
+
+    def _forget_end(self, step: int) -> None:
+        """Forget the evaluation at the end of a session whose training has gone on to ``step``.
+
+        A training that was not stopped there does not have it.
+        """
+        if self._ended_at is not None and self._ended_at != step:
+            assert self._found is not None, "it has begun"
+            self._found.pop(self._ended_at, None)
+            self._ended_at = None
 
     def _know(self, names: Collection[str]) -> None:
         """Note the names of its metrics; raise ValueError if others act on another."""

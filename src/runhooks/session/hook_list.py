@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -84,7 +85,7 @@ class HookList:
     """
 
     def __init__(self, hooks: Iterable[SessionRunHook] | None, *, is_nested: bool = False) -> None:
-        self._names: set[str] = set()  # also of those that run on other ranks alone
+        self._kinds: dict[str, str] = {}  # by name, also of those that run on other ranks alone
         self._numbers: dict[str, int] = {}  # where to look for the next name of a kind
         self._hooks = {self._name(hook): hook for hook in in_order(hooks)}
         self._is_nested = is_nested
@@ -164,10 +165,20 @@ class HookList:
     def compare_states(self, raw: RawSession) -> None:
         """Warn, once, if the restored states and those that hooks keep differ in their names."""
         saved = {name: it for by_name in self._saved.values() for name, it in by_name.items()}
-        unclaimed = raw.unclaimed_states()
+        if self._compared or not any(it.was_given for it in saved.values()):
+            return
+        unclaimed = [name for name, state in raw.unclaimed_states().items() if state]
         new = [name for name, it in saved.items() if it.lacks_state]
-        was_given = any(it.was_given for it in saved.values())
-        if not self._compared and (unclaimed or new) and was_given:
+        for there, here in self._renumbered(raw.unclaimed_states()):
+            self._compared = True
+            _log.warning(
+                "the checkpoint has the states of %s, and the hooks here are %s. Hooks of one name "
+                "are numbered in their order, so each of these may have got the state of another. "
+                "Give them a hook_name: to one that is new a name of its own, to one that was "
+                "there the name that it had",
+                *(", ".join(there), ", ".join(here)),
+            )
+        if unclaimed or new:
             self._compared = True
             findings = []
             if unclaimed:
@@ -180,6 +191,18 @@ class HookList:
                 "not have what belongs to nothing",
                 " and ".join(findings),
             )
+
+    def _renumbered(self, unclaimed: Iterable[str]) -> Iterator[tuple[list[str], list[str]]]:
+        """Yield the numbered names of a kind of which the checkpoint has others, and those here."""
+        by_kind: dict[str, dict[str, _SavedObject]] = {}
+        for name, saved in self._saved.items():
+            if name in saved:
+                by_kind.setdefault(self._kinds[name], {})[name] = saved[name]
+        for kind, hooks in by_kind.items():
+            found = [name for name, it in hooks.items() if it.was_given]
+            gone = [it for it in unclaimed if re.fullmatch(rf"{re.escape(kind)}(_\d+)?", it)]
+            if found and found + gone != list(hooks):
+                yield found + gone, list(hooks)
 
     def _name(self, hook: SessionRunHook) -> str:
         """Name a hook: by its own name or that of its class, with ``_1``, ``_2`` added if taken.
@@ -198,10 +221,10 @@ class HookList:
         name = kind
         for number in count(self._numbers.get(kind, 0)):
             name = f"{kind}_{number}" if number else kind
-            if name not in self._names:
+            if name not in self._kinds:
                 break
         self._numbers[kind] = number
-        self._names.add(name)
+        self._kinds[name] = kind
         return name
 
     def _begin(self, name: str, hook: SessionRunHook) -> None:
@@ -266,7 +289,7 @@ class HookList:
             self._restore(name, hook, session)
             self._start(name, hook, session, always=False)
         except BaseException:
-            self._names.discard(name)
+            self._kinds.pop(name, None)
             self._numbers.clear()
             self._begun.pop(name, None)
             self._begun_ids.discard(id(hook))
@@ -286,10 +309,7 @@ class _SavedObject:
         self._saved = saved
         self._had_no_session = True
         self.was_given = True
-        try:
-            self._after_begin = copy.deepcopy(as_dict(saved.state_dict()))
-        except Exception:  # noqa: BLE001 - it may need a session to have a state
-            self._after_begin = {}
+        self._after_begin = self._present()
 
     @property
     def lacks_state(self) -> bool:
@@ -300,8 +320,9 @@ class _SavedObject:
         """Be saved with ``raw``, and take the restored state or the one after ``begin``."""
         self.was_given = False
         raw.attach(name, self)
-        if self._after_begin and not (self.was_given or self._had_no_session):
-            self._saved.load_state_dict(copy.deepcopy(self._after_begin))
+        is_recovery = not (self.was_given or self._had_no_session)
+        if is_recovery and self._after_begin is not None:
+            self._load(self._after_begin)
         self._had_no_session = False
 
     def state_dict(self) -> Mapping[str, Any]:
@@ -312,8 +333,32 @@ class _SavedObject:
             return copy.deepcopy(as_dict(state))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._saved.load_state_dict(copy.deepcopy(state))
+        self._load(state)
         self.was_given = True
+
+    def _load(self, state: Mapping[str, Any]) -> None:
+        """Load ``state``; an empty one only if there is anything to clear.
+
+        Many objects have an empty state as long as they have nothing to keep, and cannot load it.
+        """
+        if not state and self._present() == {}:
+            return
+        try:
+            self._saved.load_state_dict(copy.deepcopy(state))
+        except KeyError:
+            if state:
+                raise
+            _log.warning(
+                "%s keeps its present state: its load_state_dict does not take an empty one, which "
+                "it had when the checkpoint was saved",
+                self._description,
+            )
+
+    def _present(self) -> dict[str, Any] | None:
+        try:
+            return copy.deepcopy(as_dict(self._saved.state_dict()))
+        except Exception:  # noqa: BLE001 - it may need a session to have a state
+            return None
 
 
 def caught(act: Callable[[], Any]) -> list[BaseException]:

@@ -271,13 +271,13 @@ class Session(RawSession):
         self._inputs.open_at_known_positions()
         super().restore_state(saved, state)
 
-    def unclaimed_states(self) -> list[str]:
+    def unclaimed_states(self) -> dict[str, Any]:
         ours = self._inputs.state_names()
-        return [
-            name
-            for name in super().unclaimed_states()
+        return {
+            name: state
+            for name, state in super().unclaimed_states().items()
             if name not in ours and not name.startswith(OBJECT_STATES)
-        ]
+        }
 
     def found_closed(self, error: Exception) -> bool:
         return isinstance(error, ClosedSessionError) and error.owner is self._values
