@@ -118,6 +118,34 @@ def test_what_is_saved_comes_back(url, make_session):
     np.testing.assert_array_equal(rh.load(url, "large"), arrays["large"])
 
 
+SAVES_ON_HOST = """
+import platform
+platform.node = lambda: "j\u00fcrgens mac"
+import numpy as np, runhooks as rh
+from runhooks.stores import open_store
+with rh.Graph(engine="python").as_default():
+    rh.Variable(np.arange(3.0), name="w")
+    with rh.Session() as session:
+        path = rh.Saver().save(session, "memory://host/model.ckpt", 1)
+print(rh.load(path, "w").tolist(), *(it.key.isascii() for it in open_store(path).objects()))
+"""
+
+
+def test_a_host_may_have_any_name():
+    command = [sys.executable, "-c", SAVES_ON_HOST]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.split("]")[0] == "[0.0, 1.0, 2.0"
+    assert done.stdout.split("]")[1].split() == ["True", "True"]
+
+
+def test_one_with_letters_of_a_host_in_its_files_is_read(memory, at_step, monkeypatch):
+    monkeypatch.setattr("runhooks.checkpoint.attempts._HOST", "j\u00fcrgens_mac")
+    path = save(Saver(), at_step(1), memory)
+    assert any("j\u00fcrgens" in it for it in keys(memory))
+    assert latest_checkpoint(memory) == path
+    np.testing.assert_array_equal(rh.load(path, "weights"), np.full(8, 1))
+
+
 def test_an_empty_directory_has_no_checkpoint(memory, at_step):
     assert checkpoints(memory) == []
     assert latest_checkpoint(memory) is None
