@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 import tracemalloc
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -43,6 +44,18 @@ def test_all_arrays_nested_as_their_names_are(path):
     assert found["state"]["half"].dtype == ml_dtypes.bfloat16
     assert found["state"]["complex"].tolist() == [1 + 2j]
     assert found["empty"].shape == (3, 0)
+
+
+@pytest.mark.parametrize("name", ["checkpoint.safetensors", "copy.safetensors"])
+def test_a_file_of_a_checkpoint_is_no_file_of_weights(name, tmp_path):
+    graph = rh.graph(lambda w: (w + 1, {}), w=np.zeros(2, complex))
+    with graph.as_default(), rh.Session() as session:
+        path = Path(rh.Saver().save(session, tmp_path / "model.ckpt", 1))
+    file = (path / "checkpoint.safetensors").rename(path / name)
+    for read in (rh.load, lambda it: rh.export(it, tmp_path / "w.safetensors")):
+        with pytest.raises(ValueError, match=f"{name} is a file of a checkpoint.*its folder"):
+            read(file)
+    assert not (tmp_path / "w.safetensors").exists()
 
 
 def test_what_is_loaded_is_the_callers_own(path):

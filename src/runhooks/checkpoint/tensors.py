@@ -283,6 +283,11 @@ class TensorFile:
     def _mapped(self, file: BinaryIO) -> NDArray[np.uint8] | None:
         return None  # other programs write anew into files that are there
 
+    @property
+    def is_of_checkpoint(self) -> bool:
+        """Whether it is a file of a checkpoint, of which the entries alone do not tell the arrays."""
+        return self._header.startswith(_BEGIN, _LENGTH.size)
+
     @cached_property
     def entries(self) -> Mapping[str, Entry]:
         """The arrays by name, as they lie in the file. Raises ValueError if they make no sense."""
@@ -387,7 +392,7 @@ class CheckpointFile(TensorFile):
         with naming(*self._names):
             super().__init__(path)
             header, at = self._header, _LENGTH.size + len(_BEGIN)
-            if header[_LENGTH.size : at] != _BEGIN:
+            if not self.is_of_checkpoint:
                 raise ValueError("it is not a file of a checkpoint, or its header is damaged")
             crc = google_crc32c.extend(google_crc32c.value(header[:at]), header[at + 8 :])
             if header[at : at + 8] != b"%08x" % crc:

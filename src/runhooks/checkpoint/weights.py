@@ -174,6 +174,11 @@ class SafetensorsFile(Weights):
         with _naming(path):
             self._file = TensorFile(path)
             entries = self._file.entries.items()
+        if self._file.is_of_checkpoint:
+            raise ValueError(
+                f"{self} is a file of a checkpoint, which is read as a whole: give its folder, or "
+                "what rh.export makes of it"
+            )
         self.specs = {name: ArraySpec(*it[:2]) for name, it in entries}
 
     def stream(self, wanted: Collection[str]) -> Named:
