@@ -24,7 +24,14 @@ from runhooks.arrays.shards import volume
 from runhooks.arrays.trees import flatten
 from runhooks.checkpoint import tensors
 from runhooks.checkpoint.averages import is_average, saved_averages
-from runhooks.checkpoint.files import local_copy, opened, place_of, printable, size_of
+from runhooks.checkpoint.files import (
+    followed,
+    local_copy,
+    opened,
+    place_of,
+    printable,
+    size_of,
+)
 from runhooks.checkpoint.format import StoredCheckpoint, looks_like_checkpoint
 from runhooks.checkpoint.group import AnyResult
 from runhooks.checkpoint.latest import find_checkpoints
@@ -172,7 +179,7 @@ class SafetensorsFile(Weights):
     def __init__(self, path: AnyPath) -> None:
         self.path = path
         with _naming(path):
-            self._file = TensorFile(path)
+            self._file = TensorFile(followed(path))
             entries = self._file.entries.items()
         if self._file.is_of_checkpoint:
             raise ValueError(
@@ -191,7 +198,7 @@ class ShardedSafetensors(Weights):
 
     def __init__(self, path: AnyPath) -> None:
         self.path = path
-        with _naming(path), opened(path) as (file, size):
+        with _naming(path), opened(followed(path)) as (file, size):
             if size > _MOST_INDEX_BYTES:
                 raise ValueError(f"it has {size} bytes, the most is {_MOST_INDEX_BYTES}")
             self._file_names = _weight_map(file.read(size))
@@ -220,7 +227,7 @@ class NpzFile(Weights):
     def __init__(self, path: AnyPath) -> None:
         self.path = path
         self.specs = {}
-        with _naming(path), opened(path) as (file, size), zipfile.ZipFile(file) as members:
+        with _naming(path), self._opened() as (members, size):
             self._members = {it.filename.removesuffix(".npy"): it for it in members.infolist()}
             if sum(it.compress_size for it in members.infolist()) > size:
                 raise ValueError("its members overlap")
@@ -234,12 +241,17 @@ class NpzFile(Weights):
                     self.specs[name] = _npy_spec(name, data, member)
 
     def stream(self, wanted: Collection[str]) -> Named:
-        with _naming(self.path), opened(self.path) as (file, _), zipfile.ZipFile(file) as members:
+        with _naming(self.path), self._opened() as (members, _):
             for name, member in self._members.items():
                 if name in wanted:
                     with members.open(member) as data:
                         yield name, np.lib.format.read_array(data, allow_pickle=False)
                         data.read()  # to its end, where its checksum is compared
+
+    @contextmanager
+    def _opened(self) -> Iterator[tuple[zipfile.ZipFile, int]]:
+        with opened(followed(self.path)) as (file, size), zipfile.ZipFile(file) as members:
+            yield members, size
 
 
 class LibraryFile(Weights):
@@ -249,8 +261,9 @@ class LibraryFile(Weights):
         self.path = path
         self._library = library
         with _naming(path):
-            self._size = size_of(path)  # it must be a regular file
-            with local_copy(path) as local:
+            file = followed(path)
+            self._size = size_of(file)  # it must be a regular file
+            with local_copy(file) as local:
                 _compare(local)
                 found = flatten(library.read_file(local)).leaves
             self._arrays = {name: leaf for name, leaf in found if library.owns(type(leaf))}
@@ -327,7 +340,9 @@ def _naming(path: AnyPath) -> Iterator[None]:
     except Exception as error:  # zipfile, NumPy and the libraries raise all kinds on damaged files
         if isinstance(error, OSError):
             is_missing = error.errno in (errno.ENOENT, errno.ENAMETOOLONG)
-            if is_missing and error.filename in (None, str(path)):
+            if is_missing and (
+                error.filename in (None, str(path)) or error.filename == str(followed(path))
+            ):
                 shown = printable(path)
                 raise NotFoundError(f"there is no file {shown}", path=str(path)) from None
             if error.filename is not None or error.errno in NOT_OF_THE_FILE:
