@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -29,10 +30,10 @@ def kept(tmp_path, at_step, fake_clock):
     """Saves so many checkpoints, one an hour, under rules; the steps that are left."""
 
     def kept(*keep, count=10):
-        saver = rh.Saver(keep=keep)
+        saver, sess = rh.Saver(keep=keep), at_step(0)
         for step in range(count):
             fake_clock.advance(3600)
-            saver.save(at_step(step), tmp_path / "model.ckpt", global_step=step)
+            saver.save(sess, tmp_path / "model.ckpt", global_step=step)
         return steps(tmp_path)
 
     return kept
@@ -70,6 +71,20 @@ def test_what_any_rule_wants_is_kept_and_the_newest(kept, keep, left):
 def test_the_best_are_kept(kept, options, values, left):
     rule = rh.KeepBest(Metric("accuracy", values), **options)
     assert kept(rule, count=len(values)) == left
+
+
+def test_a_saver_of_an_earlier_session_ranks_what_is_there(tmp_path, at_step):
+    values, metric = {}, Metric("accuracy")
+    metric.by_step = lambda: values
+    saver = rh.Saver(keep=[rh.KeepLast(1), rh.KeepBest(metric)])
+    for found in ({5: 0.9, 6: 0.5}, {1: 0.7, 3: 0.8, 4: 0.6}):
+        shutil.rmtree(tmp_path / "run", ignore_errors=True)
+        values.clear()
+        sess = at_step(0)
+        for step, value in found.items():
+            values[step] = value
+            saver.save(sess, tmp_path / "run" / "model.ckpt", global_step=step)
+    assert steps(tmp_path / "run") == [3, 4]
 
 
 def test_a_rule_of_ones_own(kept):

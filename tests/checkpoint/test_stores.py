@@ -217,13 +217,13 @@ def test_objects_that_no_save_has_written_are_kept(url, at_step):
 
 def test_a_step_is_saved_once(url, at_step):
     """Of two processes that do not know of each other one commits, and one is told."""
-    first, second = Saver(), Saver()
-    save(first, at_step(1), url)
-    save(second, at_step(2), url)  # both have looked into the directory now
-    save(first, at_step(3), url)
+    (first, here), (second, there) = (Saver(), at_step(3)), (Saver(), at_step(3))
+    save(first, here, url, 1)
+    save(second, there, url, 2)  # both have looked into the directory now
+    save(first, here, url, 3)
     before = keys(url)
     with pytest.raises(FileExistsError, match="another process has saved.*model.ckpt-3"):
-        save(second, at_step(3), url)
+        save(second, there, url, 3)
     assert keys(url) == before
     np.testing.assert_array_equal(rh.load(url, "weights"), np.full(8, 3))
 
