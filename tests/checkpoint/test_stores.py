@@ -13,6 +13,7 @@ import threading
 from pathlib import Path
 from uuid import uuid4
 
+import fsspec
 import numpy as np
 import pytest
 
@@ -471,6 +472,22 @@ def test_a_file_url_is_a_path(tmp_path, at_step):
     assert path == f"{tmp_path}/run/model.ckpt-1"
     assert latest_checkpoint(f"file://{tmp_path}/run") == path
     assert Path(path, "checkpoint.safetensors").exists()
+
+
+def test_a_url_without_a_host_begins_at_the_root(tmp_path, model, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(fsspec.config.conf, "local", {"auto_mkdir": True})
+    url = f"local://{tmp_path}/run"
+    assert url.startswith("local:///")
+    for last in (2, 4):
+        hooks = [rh.StopAtStepHook(last_step=last)]
+        with rh.MonitoredTrainingSession(checkpoint_dir=url, hooks=hooks) as session:
+            while not session.should_stop():
+                session.run(model.train_op)
+    assert rh.latest_checkpoint(url) == f"{url}/model.ckpt-4"
+    assert rh.latest_checkpoint(tmp_path / "run") == f"{tmp_path}/run/model.ckpt-4"
+    assert [it.name for it in tmp_path.iterdir()] == ["run"]
+    assert [str(it.path) for it in rh.events.read(url).values()] == [url]
 
 
 def test_other_spellings_of_a_url_are_the_same_place(model):
