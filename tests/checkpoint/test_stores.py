@@ -147,6 +147,14 @@ def test_one_with_letters_of_a_host_in_its_files_is_read(memory, at_step, monkey
     np.testing.assert_array_equal(rh.load(path, "weights"), np.full(8, 1))
 
 
+def test_a_name_may_begin_with_a_dot(url, at_step):
+    for step in (1, 2):
+        path = Saver().save(at_step(step), f"{url}/.model", step)
+        assert latest_checkpoint(url) == path
+    assert restore_latest(Saver(), at_step(0), url) == path
+    assert Saver(max_to_keep=1).save(at_step(3), f"{url}/.model", 3) == checkpoints(url)[0]
+
+
 def test_an_empty_directory_has_no_checkpoint(memory, at_step):
     assert checkpoints(memory) == []
     assert latest_checkpoint(memory) is None
