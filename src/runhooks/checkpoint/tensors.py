@@ -211,8 +211,11 @@ def foreign_header(specs: Mapping[str, ArraySpec]) -> tuple[bytes, dict[str, int
 
     Raises:
         TypeError: An array has a dtype that the format itself lacks.
+        ValueError: It has a name that the format cannot hold.
     """
     for name, spec in specs.items():
+        if name == "__metadata__" or not is_unicode(name):
+            raise ValueError(f".safetensors cannot hold an array named {name!r}")
         if spec.dtype not in _CODES:
             raise TypeError(f"{name!r} is {spec.dtype}, which .safetensors cannot hold")
     listed, offsets, _ = _listed(specs)

@@ -380,7 +380,8 @@ def export(
     Raises:
         NotFoundError: There is no such checkpoint or file.
         DataLossError: It is damaged.
-        ValueError: ``only`` names something that is not there, or ``path`` has another ending.
+        ValueError: ``only`` names something that is not there, ``path`` has another ending, or the
+            format cannot hold the name of an array.
         TypeError: The format cannot hold an array.
         ImportError: ``source`` is a file of PyTorch, which is not installed.
         OSError: The file cannot be written.
