@@ -237,6 +237,33 @@ class Evil:
         return os.mkdir, (str(self.path),)
 
 
+@pytest.mark.parametrize(
+    ("name", "named"),
+    [
+        ("a/b", lambda it: {"a/b": it, "a": {"b": it}}),
+        ("0", lambda it: {0: it, "0": it}),
+        ("x/0", lambda it: {"x": [it], "x/0": it}),
+    ],
+)
+def test_arrays_of_torch_with_one_name_are_refused(name, named, tmp_path):
+    torch = pytest.importorskip("torch")
+    path = tmp_path / "model.pt"
+    torch.save(named(torch.ones(2)), path)
+    with pytest.raises(DataLossError, match=f"model.pt.*two of its arrays.*{name!r}"):
+        rh.load(path)
+
+
+def test_arrays_of_an_npz_with_one_name_are_refused(tmp_path):
+    path = tmp_path / "model.npz"
+    with zipfile.ZipFile(path, "w") as members:
+        for name in ("a", "a.npy"):
+            content = io.BytesIO()
+            np.save(content, np.zeros(2))
+            members.writestr(name, content.getvalue())
+    with pytest.raises(DataLossError, match="model.npz.*two of its arrays.*'a'"):
+        rh.load(path)
+
+
 def test_nothing_is_unpickled(tmp_path):
     torch = pytest.importorskip("torch")
     trap = tmp_path / "trap"
