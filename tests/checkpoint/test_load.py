@@ -192,6 +192,26 @@ def test_integers_that_are_too_large_for_like(tmp_path):
         rh.load(path, "n", like=np.zeros(2, np.int32))
 
 
+@pytest.mark.parametrize(
+    ("value", "wanted"),
+    [
+        (np.float32(1e6), np.float16),
+        (np.array([1, 1e39]), np.float32),
+        (np.array([np.nan, np.finfo(np.float32).max], np.float32), ml_dtypes.bfloat16),
+        (np.array([-500.0]), ml_dtypes.float8_e4m3fn),
+        (np.array([1, 1e39j]), np.complex64),
+    ],
+)
+def test_floats_that_are_too_large_for_like(value, wanted, tmp_path):
+    path = tmp_path / "ckpt"
+    arrays = {"x": np.asarray(value), "y": np.asarray(value) * 0 + np.inf}
+    write_checkpoint(path, Snapshot(arrays, {}), global_step=None)
+    like = np.zeros(np.shape(value), wanted)
+    with pytest.raises(ValueError, match=f"'x'.*too large for {like.dtype}"):
+        rh.load(path, "x", like=like)
+    assert not np.isfinite(rh.load(path, "y", like=like).astype(complex)).any()
+
+
 @pytest.mark.parametrize("wanted", [np.uint8, np.uint64, ml_dtypes.uint4])
 def test_integers_of_ml_dtypes_below_those_of_like(wanted, tmp_path):
     numbers = {"below": [-1, 1], "above": [0, 1]}
