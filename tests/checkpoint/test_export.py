@@ -78,6 +78,18 @@ def test_names_that_would_be_one_in_the_file(tmp_path):
     assert safetensors.numpy.load_file(path).keys() == {"s/a", "s/a.a"}
 
 
+@pytest.mark.parametrize("name", ["__metadata__", "\ud800"])
+def test_names_that_the_format_cannot_hold(name, tmp_path):
+    torch = pytest.importorskip("torch")
+    torch.save({"a": {name: torch.ones(2), "b": torch.zeros(2)}}, tmp_path / "a.pt")
+    path = tmp_path / "a.safetensors"
+    with pytest.raises(ValueError, match=re.escape(f"cannot hold an array named {name!r}")):
+        rh.export(tmp_path / "a.pt", path, "a")
+    assert not path.exists()
+    rh.export(tmp_path / "a.pt", path, "a/b")
+    assert safetensors.numpy.load_file(path).keys() == {"b"}
+
+
 def test_another_file_becomes_safetensors(tmp_path):
     np.savez(tmp_path / "a.npz", **ARRAYS)
     rh.export(tmp_path / "a.npz", tmp_path / "a.safetensors")

@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 import tracemalloc
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -43,6 +44,18 @@ def test_all_arrays_nested_as_their_names_are(path):
     assert found["state"]["half"].dtype == ml_dtypes.bfloat16
     assert found["state"]["complex"].tolist() == [1 + 2j]
     assert found["empty"].shape == (3, 0)
+
+
+@pytest.mark.parametrize("name", ["checkpoint.safetensors", "copy.safetensors"])
+def test_a_file_of_a_checkpoint_is_no_file_of_weights(name, tmp_path):
+    graph = rh.graph(lambda w: (w + 1, {}), w=np.zeros(2, complex))
+    with graph.as_default(), rh.Session() as session:
+        path = Path(rh.Saver().save(session, tmp_path / "model.ckpt", 1))
+    file = (path / "checkpoint.safetensors").rename(path / name)
+    for read in (rh.load, lambda it: rh.export(it, tmp_path / "w.safetensors")):
+        with pytest.raises(ValueError, match=f"{name} is a file of a checkpoint.*its folder"):
+            read(file)
+    assert not (tmp_path / "w.safetensors").exists()
 
 
 def test_what_is_loaded_is_the_callers_own(path):
@@ -177,6 +190,26 @@ def test_integers_that_are_too_large_for_like(tmp_path):
     write_checkpoint(path, Snapshot({"n": np.array([1, 1 << 40])}, {}), global_step=None)
     with pytest.raises(ValueError, match="'n'.*too large for int32"):
         rh.load(path, "n", like=np.zeros(2, np.int32))
+
+
+@pytest.mark.parametrize(
+    ("value", "wanted"),
+    [
+        (np.float32(1e6), np.float16),
+        (np.array([1, 1e39]), np.float32),
+        (np.array([np.nan, np.finfo(np.float32).max], np.float32), ml_dtypes.bfloat16),
+        (np.array([-500.0]), ml_dtypes.float8_e4m3fn),
+        (np.array([1, 1e39j]), np.complex64),
+    ],
+)
+def test_floats_that_are_too_large_for_like(value, wanted, tmp_path):
+    path = tmp_path / "ckpt"
+    arrays = {"x": np.asarray(value), "y": np.asarray(value) * 0 + np.inf}
+    write_checkpoint(path, Snapshot(arrays, {}), global_step=None)
+    like = np.zeros(np.shape(value), wanted)
+    with pytest.raises(ValueError, match=f"'x'.*too large for {like.dtype}"):
+        rh.load(path, "x", like=like)
+    assert not np.isfinite(rh.load(path, "y", like=like).astype(complex)).any()
 
 
 @pytest.mark.parametrize("wanted", [np.uint8, np.uint64, ml_dtypes.uint4])

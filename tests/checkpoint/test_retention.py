@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -29,10 +30,10 @@ def kept(tmp_path, at_step, fake_clock):
     """Saves so many checkpoints, one an hour, under rules; the steps that are left."""
 
     def kept(*keep, count=10):
-        saver = rh.Saver(keep=keep)
+        saver, sess = rh.Saver(keep=keep), at_step(0)
         for step in range(count):
             fake_clock.advance(3600)
-            saver.save(at_step(step), tmp_path / "model.ckpt", global_step=step)
+            saver.save(sess, tmp_path / "model.ckpt", global_step=step)
         return steps(tmp_path)
 
     return kept
@@ -87,6 +88,20 @@ def test_two_rules_may_go_by_one_metric(kept):
     hook = rh.EvaluationHook({"accuracy": "x"}, every_n_steps=1)
     rules = [rh.KeepBest(hook.metric("accuracy"), mode=mode) for mode in ("max", "min")]
     assert rh.Saver(keep=rules)
+
+
+def test_a_saver_of_an_earlier_session_ranks_what_is_there(tmp_path, at_step):
+    values, metric = {}, Metric("accuracy")
+    metric.by_step = lambda: values
+    saver = rh.Saver(keep=[rh.KeepLast(1), rh.KeepBest(metric)])
+    for found in ({5: 0.9, 6: 0.5}, {1: 0.7, 3: 0.8, 4: 0.6}):
+        shutil.rmtree(tmp_path / "run", ignore_errors=True)
+        values.clear()
+        sess = at_step(0)
+        for step, value in found.items():
+            values[step] = value
+            saver.save(sess, tmp_path / "run" / "model.ckpt", global_step=step)
+    assert steps(tmp_path / "run") == [3, 4]
 
 
 def test_a_rule_of_ones_own(kept):

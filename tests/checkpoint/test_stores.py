@@ -13,6 +13,7 @@ import threading
 from pathlib import Path
 from uuid import uuid4
 
+import fsspec
 import numpy as np
 import pytest
 
@@ -118,6 +119,42 @@ def test_what_is_saved_comes_back(url, make_session):
     np.testing.assert_array_equal(rh.load(url, "large"), arrays["large"])
 
 
+SAVES_ON_HOST = """
+import platform
+platform.node = lambda: "j\u00fcrgens mac"
+import numpy as np, runhooks as rh
+from runhooks.stores import open_store
+with rh.Graph(engine="python").as_default():
+    rh.Variable(np.arange(3.0), name="w")
+    with rh.Session() as session:
+        path = rh.Saver().save(session, "memory://host/model.ckpt", 1)
+print(rh.load(path, "w").tolist(), *(it.key.isascii() for it in open_store(path).objects()))
+"""
+
+
+def test_a_host_may_have_any_name():
+    command = [sys.executable, "-c", SAVES_ON_HOST]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.split("]")[0] == "[0.0, 1.0, 2.0"
+    assert done.stdout.split("]")[1].split() == ["True", "True"]
+
+
+def test_one_with_letters_of_a_host_in_its_files_is_read(memory, at_step, monkeypatch):
+    monkeypatch.setattr("runhooks.checkpoint.attempts._HOST", "j\u00fcrgens_mac")
+    path = save(Saver(), at_step(1), memory)
+    assert any("j\u00fcrgens" in it for it in keys(memory))
+    assert latest_checkpoint(memory) == path
+    np.testing.assert_array_equal(rh.load(path, "weights"), np.full(8, 1))
+
+
+def test_a_name_may_begin_with_a_dot(url, at_step):
+    for step in (1, 2):
+        path = Saver().save(at_step(step), f"{url}/.model", step)
+        assert latest_checkpoint(url) == path
+    assert restore_latest(Saver(), at_step(0), url) == path
+    assert Saver(max_to_keep=1).save(at_step(3), f"{url}/.model", 3) == checkpoints(url)[0]
+
+
 def test_an_empty_directory_has_no_checkpoint(memory, at_step):
     assert checkpoints(memory) == []
     assert latest_checkpoint(memory) is None
@@ -189,13 +226,13 @@ def test_objects_that_no_save_has_written_are_kept(url, at_step):
 
 def test_a_step_is_saved_once(url, at_step):
     """Of two processes that do not know of each other one commits, and one is told."""
-    first, second = Saver(), Saver()
-    save(first, at_step(1), url)
-    save(second, at_step(2), url)  # both have looked into the directory now
-    save(first, at_step(3), url)
+    (first, here), (second, there) = (Saver(), at_step(3)), (Saver(), at_step(3))
+    save(first, here, url, 1)
+    save(second, there, url, 2)  # both have looked into the directory now
+    save(first, here, url, 3)
     before = keys(url)
     with pytest.raises(FileExistsError, match="another process has saved.*model.ckpt-3"):
-        save(second, at_step(3), url)
+        save(second, there, url, 3)
     assert keys(url) == before
     np.testing.assert_array_equal(rh.load(url, "weights"), np.full(8, 3))
 
@@ -443,6 +480,22 @@ def test_a_file_url_is_a_path(tmp_path, at_step):
     assert path == f"{tmp_path}/run/model.ckpt-1"
     assert latest_checkpoint(f"file://{tmp_path}/run") == path
     assert Path(path, "checkpoint.safetensors").exists()
+
+
+def test_a_url_without_a_host_begins_at_the_root(tmp_path, model, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(fsspec.config.conf, "local", {"auto_mkdir": True})
+    url = f"local://{tmp_path}/run"
+    assert url.startswith("local:///")
+    for last in (2, 4):
+        hooks = [rh.StopAtStepHook(last_step=last)]
+        with rh.MonitoredTrainingSession(checkpoint_dir=url, hooks=hooks) as session:
+            while not session.should_stop():
+                session.run(model.train_op)
+    assert rh.latest_checkpoint(url) == f"{url}/model.ckpt-4"
+    assert rh.latest_checkpoint(tmp_path / "run") == f"{tmp_path}/run/model.ckpt-4"
+    assert [it.name for it in tmp_path.iterdir()] == ["run"]
+    assert [str(it.path) for it in rh.events.read(url).values()] == [url]
 
 
 def test_other_spellings_of_a_url_are_the_same_place(model):

@@ -149,6 +149,46 @@ def test_a_shard_that_is_not_there(tmp_path):
         rh.load(path)
 
 
+def test_a_link_is_followed_and_named(file, tmp_path):
+    blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshot"  # as in the cache of Hugging Face
+    snapshot.mkdir()
+    files = [it for it in tmp_path.iterdir() if it.is_file()]
+    blobs.mkdir()
+    for number, it in enumerate(files):
+        it.rename(blobs / str(number))
+        (snapshot / it.name).symlink_to(f"../blobs/{number}")
+    link = snapshot / file.name
+    assert rh.load(link, "head/scale") == 2.5
+    target = link.resolve()
+    target.write_bytes(target.read_bytes()[:-1])
+    with pytest.raises(DataLossError, match=str(link)):
+        rh.load(link)
+    target.unlink()
+    with pytest.raises(NotFoundError, match=f"there is no file {link}"):
+        rh.load(link)
+    link.unlink()
+    link.symlink_to(link.name)
+    with pytest.raises(DataLossError, match=str(link)):
+        rh.load(link)
+
+
+def test_a_folder_of_links(tmp_path):
+    write_shards(tmp_path / "model.safetensors.index.json")
+    snapshot = tmp_path / "snapshot"
+    snapshot.mkdir()
+    for number, it in enumerate(sorted(tmp_path.glob("*.*"))):
+        (snapshot / it.name).symlink_to(it.rename(tmp_path / str(number)))
+    assert rh.load(snapshot, "head/scale") == 2.5
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_link_to_what_is_no_regular_file_is_not_opened(name, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / name).symlink_to("pipe")
+    with pytest.raises(DataLossError, match=f"{name} cannot be read.*not a regular file"):
+        rh.load(tmp_path / name)
+
+
 def test_every_file_that_is_cut_short_is_refused(file):
     content = file.read_bytes()
     for size in {0, 1, 9, len(content) // 2, len(content) - 1}:
@@ -195,6 +235,33 @@ class Evil:
 
     def __reduce__(self):
         return os.mkdir, (str(self.path),)
+
+
+@pytest.mark.parametrize(
+    ("name", "named"),
+    [
+        ("a/b", lambda it: {"a/b": it, "a": {"b": it}}),
+        ("0", lambda it: {0: it, "0": it}),
+        ("x/0", lambda it: {"x": [it], "x/0": it}),
+    ],
+)
+def test_arrays_of_torch_with_one_name_are_refused(name, named, tmp_path):
+    torch = pytest.importorskip("torch")
+    path = tmp_path / "model.pt"
+    torch.save(named(torch.ones(2)), path)
+    with pytest.raises(DataLossError, match=f"model.pt.*two of its arrays.*{name!r}"):
+        rh.load(path)
+
+
+def test_arrays_of_an_npz_with_one_name_are_refused(tmp_path):
+    path = tmp_path / "model.npz"
+    with zipfile.ZipFile(path, "w") as members:
+        for name in ("a", "a.npy"):
+            content = io.BytesIO()
+            np.save(content, np.zeros(2))
+            members.writestr(name, content.getvalue())
+    with pytest.raises(DataLossError, match="model.npz.*two of its arrays.*'a'"):
+        rh.load(path)
 
 
 def test_nothing_is_unpickled(tmp_path):

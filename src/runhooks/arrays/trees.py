@@ -213,7 +213,7 @@ def cast(array: Array, dtype: np.dtype[Any]) -> Array:
     """Return ``array`` with another dtype of its kind: floats as floats, integers as integers.
 
     Raises:
-        ValueError: The dtype is of another kind, or an integer is too large for it.
+        ValueError: The dtype is of another kind, or a number is too large for it.
     """
     if array.dtype == dtype:
         return array
@@ -224,9 +224,15 @@ def cast(array: Array, dtype: np.dtype[Any]) -> Array:
     values = array.astype(np.int64) if is_integer and array.dtype.kind == "V" else array
     with np.errstate(over="ignore"):
         new = values.astype(dtype)
-    if is_integer and not np.array_equal(new, values):
+    fits = np.array_equal(new, values) if is_integer else _is_as_finite(new, values)
+    if not fits:
         raise ValueError(f"it is {array.dtype}, with values too large for {dtype}")
     return new
+
+
+def _is_as_finite(new: Array, old: Array) -> bool:
+    lost = ~np.isfinite(new)
+    return not lost.any() or not np.isfinite(old[lost]).any()
 
 
 def _library(leaf: Any) -> Any:

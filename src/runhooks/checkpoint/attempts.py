@@ -39,7 +39,7 @@ _PAGE_BYTES = 4096
 
 # A process number does not identify a process: containers give the same one after each start.
 _TOKEN = os.urandom(4).hex()
-_HOST = re.sub(r"[^\w.]", "_", platform.node())
+_HOST = re.sub(r"[^\w.]", "_", platform.node(), flags=re.ASCII)
 _OWNED = re.compile(r"attempt-(?P<host>.*)-(?P<pid>\d+)-(?P<token>[0-9a-f]{8})-\d+-.*")
 _numbers = count()
 

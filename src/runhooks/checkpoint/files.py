@@ -40,6 +40,15 @@ def place_of(place: str | os.PathLike[str]) -> AnyPath:
     return Path(os.path.expanduser(plain))  # noqa: PTH111 - a "~" that names nobody is a name
 
 
+def followed(path: AnyPath) -> AnyPath:
+    """Return the file that ``path`` leads to if it is a link, as each file of a cache may be one.
+
+    Raises:
+        OSError, RuntimeError: It leads to itself.
+    """
+    return path.resolve() if isinstance(path, Path) and path.is_symlink() else path
+
+
 #: File systems of disks, and of memory, that no other machine writes to.
 _LOCAL = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "zfs", "tmpfs", "overlay"})
 

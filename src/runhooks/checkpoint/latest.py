@@ -19,6 +19,7 @@ from runhooks.checkpoint.format import (
     looks_like_checkpoint,
     read_manifest,
 )
+from runhooks.checkpoint.lock import CLAIMS
 from runhooks.errors import DataLossError, NotFoundError
 from runhooks.stores.interruption import reading_threads
 from runhooks.stores.path import AnyPath, StorePath
@@ -133,7 +134,7 @@ def _paths(directory: AnyPath) -> set[AnyPath]:
     found: set[AnyPath] = set()
     if isinstance(directory, StorePath):  # its bucket must be there, unlike a folder on a disk
         names = directory.store.folders(directory.key)
-        found.update(directory / name for name in names if name[0] != ".")
+        found.update(directory / name for name in names if name != CLAIMS)
     else:
         with suppress(FileNotFoundError, NotADirectoryError):
             found.update(directory.iterdir())

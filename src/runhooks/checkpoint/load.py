@@ -60,8 +60,8 @@ def load(
     Raises:
         NotFoundError: There is no such checkpoint or file.
         DataLossError: It is damaged.
-        ValueError: ``only`` or ``like`` names something that does not exist, or a shape or dtype
-            differs.
+        ValueError: ``only`` or ``like`` names something that does not exist, a shape or dtype
+            differs, or ``source`` is a file inside a checkpoint.
         TypeError: An argument has the wrong type.
     """
     wanted, choice = Only(only), Choice(step, best, mode)

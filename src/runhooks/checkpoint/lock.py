@@ -28,7 +28,8 @@ from runhooks.stores.path import StorePath
 
 _log = logging.getLogger("runhooks")
 
-_FOLDER = ".chief"
+#: The folder of claims, beside the checkpoints of a store.
+CLAIMS = ".chief"
 _CLAIM = re.compile(r"[0-9]{12}-[0-9a-f]{16}")
 _RELEASING = RetryPolicy(secs=5)
 
@@ -80,10 +81,10 @@ class Claim:
             self.place.store.with_retry(_RELEASING).delete([self._key(self._name)])
 
     def _key(self, name: str) -> str:
-        return (self.place / _FOLDER / name).key
+        return (self.place / CLAIMS / name).key
 
     def _names(self) -> list[str]:
-        listed = self.place.store.objects((self.place / _FOLDER).key)
+        listed = self.place.store.objects((self.place / CLAIMS).key)
         return sorted(filter(_CLAIM.fullmatch, (it.key.rpartition("/")[2] for it in listed)))
 
     def _owner(self, name: str) -> str:

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 from runhooks.version import __version__
 
 _FORMAT = 1
-_SHARD = re.compile(r"attempt-[\w.-]+\.safetensors", re.ASCII)
+# Some have letters of any alphabet, from the name of a host.
+_SHARD = re.compile(r"attempt-[\w.-]+\.safetensors")
 _DTYPE = re.compile(r"[a-z0-9_]+(\[\w+\])?", re.ASCII)
 _YEAR_10000 = 253_402_300_800
 _INT64 = 1 << 63

@@ -69,7 +69,9 @@ class KeepLast:
 class KeepEvery:
     """Keeps one checkpoint every ``hours`` hours.
 
-    The first one saved that long after the previous one kept, or after the start of the series.
+    The first one saved that long after the previous one kept, or after the start of the series. The
+    time of a checkpoint is never before that of an earlier one: after a save with a clock that was
+    ahead, no more are kept for this rule until the clock has caught up.
     """
 
     hours: float

@@ -7,6 +7,7 @@ import logging
 import operator
 import os
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -180,7 +181,9 @@ class Saver:
         self._only = None if var_list is None else [_name(variable) for variable in var_list]
         self._keep = _rules(max_to_keep, keep_checkpoint_every_n_hours, keep)
         self._asynchronous = asynchronous
-        self._series: dict[AnyPath, Series] = {}  # by save_path
+        # By save_path, with the session that saves it: before the next one does, others may have
+        # removed or added some.
+        self._series: dict[AnyPath, tuple[weakref.ref[RawSession], Series]] = {}
         self._under_way: BackgroundSave | None = None
         self._reusable: Mapping[str, NDArray[Any]] = {}
 
@@ -201,7 +204,7 @@ class Saver:
         Checkpoints of earlier processes are included after the first ``save``. A checkpoint that is
         still being saved is not listed.
         """
-        return [str(it.path) for series in self._series.values() for it in series.saved]
+        return [str(it.path) for _, series in self._series.values() for it in series.saved]
 
     def save(
         self,
@@ -237,9 +240,9 @@ class Saver:
             path = base.with_name(f"{base.name}-{step}")
         snapshot = self._snapshot(sess)
         content, metrics = content_of(snapshot), self._metrics_of(step)
-        if base not in self._series:
-            self._series[base] = Series(base, self._keep, current_group())
-        write = partial(self._series[base].save, path, content, step, metrics)
+        if base not in self._series or self._series[base][0]() is not sess:
+            self._series[base] = weakref.ref(sess), Series(base, self._keep, current_group())
+        write = partial(self._series[base][1].save, path, content, step, metrics)
         self._write(sess, str(path), metrics, write)
         return str(path)
 

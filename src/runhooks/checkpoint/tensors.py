@@ -211,8 +211,11 @@ def foreign_header(specs: Mapping[str, ArraySpec]) -> tuple[bytes, dict[str, int
 
     Raises:
         TypeError: An array has a dtype that the format itself lacks.
+        ValueError: It has a name that the format cannot hold.
     """
     for name, spec in specs.items():
+        if name == "__metadata__" or not is_unicode(name):
+            raise ValueError(f".safetensors cannot hold an array named {name!r}")
         if spec.dtype not in _CODES:
             raise TypeError(f"{name!r} is {spec.dtype}, which .safetensors cannot hold")
     listed, offsets, _ = _listed(specs)
@@ -282,6 +285,11 @@ class TensorFile:
 
     def _mapped(self, file: BinaryIO) -> NDArray[np.uint8] | None:
         return None  # other programs write anew into files that are there
+
+    @property
+    def is_of_checkpoint(self) -> bool:
+        """Whether it is a file of a checkpoint, of which the entries alone do not tell the arrays."""
+        return self._header.startswith(_BEGIN, _LENGTH.size)
 
     @cached_property
     def entries(self) -> Mapping[str, Entry]:
@@ -387,7 +395,7 @@ class CheckpointFile(TensorFile):
         with naming(*self._names):
             super().__init__(path)
             header, at = self._header, _LENGTH.size + len(_BEGIN)
-            if header[_LENGTH.size : at] != _BEGIN:
+            if not self.is_of_checkpoint:
                 raise ValueError("it is not a file of a checkpoint, or its header is damaged")
             crc = google_crc32c.extend(google_crc32c.value(header[:at]), header[at + 8 :])
             if header[at : at + 8] != b"%08x" % crc:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,14 @@ from runhooks.arrays.shards import volume
 from runhooks.arrays.trees import flatten
 from runhooks.checkpoint import tensors
 from runhooks.checkpoint.averages import is_average, saved_averages
-from runhooks.checkpoint.files import local_copy, opened, place_of, printable, size_of
+from runhooks.checkpoint.files import (
+    followed,
+    local_copy,
+    opened,
+    place_of,
+    printable,
+    size_of,
+)
 from runhooks.checkpoint.format import StoredCheckpoint, looks_like_checkpoint
 from runhooks.checkpoint.group import AnyResult
 from runhooks.checkpoint.latest import find_checkpoints
@@ -37,6 +44,7 @@ from runhooks.errors import DataLossError, NotFoundError, cause
 from runhooks.stores.path import AnyPath, replacing
 
 Named = Iterator[tuple[str, NDArray[Any]]]
+AnyItem = TypeVar("AnyItem")
 
 
 class Weights(ABC):
@@ -172,8 +180,13 @@ class SafetensorsFile(Weights):
     def __init__(self, path: AnyPath) -> None:
         self.path = path
         with _naming(path):
-            self._file = TensorFile(path)
+            self._file = TensorFile(followed(path))
             entries = self._file.entries.items()
+        if self._file.is_of_checkpoint:
+            raise ValueError(
+                f"{self} is a file of a checkpoint, which is read as a whole: give its folder, or "
+                "what rh.export makes of it"
+            )
         self.specs = {name: ArraySpec(*it[:2]) for name, it in entries}
 
     def stream(self, wanted: Collection[str]) -> Named:
@@ -186,7 +199,7 @@ class ShardedSafetensors(Weights):
 
     def __init__(self, path: AnyPath) -> None:
         self.path = path
-        with _naming(path), opened(path) as (file, size):
+        with _naming(path), opened(followed(path)) as (file, size):
             if size > _MOST_INDEX_BYTES:
                 raise ValueError(f"it has {size} bytes, the most is {_MOST_INDEX_BYTES}")
             self._file_names = _weight_map(file.read(size))
@@ -215,12 +228,13 @@ class NpzFile(Weights):
     def __init__(self, path: AnyPath) -> None:
         self.path = path
         self.specs = {}
-        with _naming(path), opened(path) as (file, size), zipfile.ZipFile(file) as members:
-            self._members = {it.filename.removesuffix(".npy"): it for it in members.infolist()}
-            if sum(it.compress_size for it in members.infolist()) > size:
+        with _naming(path), self._opened() as (members, size):
+            listed = members.infolist()
+            self._members = _by_name((it.filename.removesuffix(".npy"), it) for it in listed)
+            if sum(it.compress_size for it in listed) > size:
                 raise ValueError("its members overlap")
             # NumPy writes no comments: one may hide the members behind it.
-            if any(it.comment for it in members.infolist()) or (
+            if any(it.comment for it in listed) or (
                 not self._members and size > _EMPTY
             ):
                 raise ValueError("its list of members is damaged")
@@ -229,12 +243,17 @@ class NpzFile(Weights):
                     self.specs[name] = _npy_spec(name, data, member)
 
     def stream(self, wanted: Collection[str]) -> Named:
-        with _naming(self.path), opened(self.path) as (file, _), zipfile.ZipFile(file) as members:
+        with _naming(self.path), self._opened() as (members, _):
             for name, member in self._members.items():
                 if name in wanted:
                     with members.open(member) as data:
                         yield name, np.lib.format.read_array(data, allow_pickle=False)
                         data.read()  # to its end, where its checksum is compared
+
+    @contextmanager
+    def _opened(self) -> Iterator[tuple[zipfile.ZipFile, int]]:
+        with opened(followed(self.path)) as (file, size), zipfile.ZipFile(file) as members:
+            yield members, size
 
 
 class LibraryFile(Weights):
@@ -244,11 +263,12 @@ class LibraryFile(Weights):
         self.path = path
         self._library = library
         with _naming(path):
-            self._size = size_of(path)  # it must be a regular file
-            with local_copy(path) as local:
+            file = followed(path)
+            self._size = size_of(file)  # it must be a regular file
+            with local_copy(file) as local:
                 _compare(local)
                 found = flatten(library.read_file(local)).leaves
-            self._arrays = {name: leaf for name, leaf in found if library.owns(type(leaf))}
+            self._arrays = _by_name(it for it in found if library.owns(type(it[1])))
             forms = {name: self._about(name, library.host_form) for name in self._arrays}
             self._nbytes = {
                 name: volume(it) * dtype.itemsize for name, (it, dtype) in forms.items()
@@ -273,6 +293,16 @@ class LibraryFile(Weights):
             return ask(self._arrays[name])
         except TypeError as error:
             raise ValueError(f"{name!r}: {error}") from error
+
+
+def _by_name(items: Iterable[tuple[str, AnyItem]]) -> dict[str, AnyItem]:
+    """Return ``items`` as a dict; ValueError if two have one name."""
+    found: dict[str, AnyItem] = {}
+    for name, item in items:
+        if name in found:
+            raise ValueError(f"two of its arrays have the name {name!r}")
+        found[name] = item
+    return found
 
 
 def _compare(path: Path) -> None:
@@ -322,7 +352,9 @@ def _naming(path: AnyPath) -> Iterator[None]:
     except Exception as error:  # zipfile, NumPy and the libraries raise all kinds on damaged files
         if isinstance(error, OSError):
             is_missing = error.errno in (errno.ENOENT, errno.ENAMETOOLONG)
-            if is_missing and error.filename in (None, str(path)):
+            if is_missing and (
+                error.filename in (None, str(path)) or error.filename == str(followed(path))
+            ):
                 shown = printable(path)
                 raise NotFoundError(f"there is no file {shown}", path=str(path)) from None
             if error.filename is not None or error.errno in NOT_OF_THE_FILE:
@@ -360,7 +392,8 @@ def export(
     Raises:
         NotFoundError: There is no such checkpoint or file.
         DataLossError: It is damaged.
-        ValueError: ``only`` names something that is not there, or ``path`` has another ending.
+        ValueError: ``only`` names something that is not there, ``path`` has another ending, or the
+            format cannot hold the name of an array.
         TypeError: The format cannot hold an array.
         ImportError: ``source`` is a file of PyTorch, which is not installed.
         OSError: The file cannot be written.

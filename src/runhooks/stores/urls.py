@@ -88,6 +88,8 @@ def without_file_scheme(place: str | os.PathLike[str]) -> str | os.PathLike[str]
 def normal(url: str) -> str:
     """Return ``url`` in its normal spelling: ``S3://bucket//run/`` becomes ``s3://bucket/run``.
 
+    Where there is no host, the path begins at the root: ``hdfs:///run`` is not ``hdfs://run``.
+
     Raises:
         ValueError: It names no bucket, or has ``..`` in it.
     """
@@ -98,18 +100,23 @@ def normal(url: str) -> str:
     parts = [part for part in rest.split("/") if part not in ("", ".")]
     if ".." in parts:
         raise ValueError(f"{url!r} must not have '..' in it: stores have no folder above another")
-    return scheme + separator + "/".join(parts)
+    return scheme + separator + _root(rest) + "/".join(parts)
+
+
+def _root(rest: str) -> str:
+    """What ``rest`` of a URL begins with if it names no host, as in ``hdfs:///user/me``."""
+    return "/" if rest.startswith("/") else ""
 
 
 def joined(url: str, *keys: str) -> str:
     """Return the URL of what is at ``keys`` below ``url``, without a ``/`` at its end."""
     scheme, separator, rest = url.partition("://")
     parts = [part.strip("/") for part in (rest, *keys)]
-    return scheme + separator + "/".join(filter(None, parts))
+    return scheme + separator + _root(rest) + "/".join(filter(None, parts))
 
 
 def top_of(url: str) -> tuple[str, str]:
     """Return the URL of the host or the bucket that ``url`` is in, and the key of ``url`` there."""
     scheme, separator, rest = url.partition("://")
     top, _, key = rest.partition("/")
-    return scheme + separator + top, key
+    return scheme + separator + (top or _root(rest)), key
