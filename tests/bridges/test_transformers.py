@@ -28,12 +28,29 @@ class Digits(Dataset):
         return {"images": self.images[index], "labels": self.labels[index]}
 
 
+class Penalized(Trainer):
+    """Trains another loss than its model returns."""
+
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        outputs = model(**inputs)
+        return outputs["loss"] + sum(it.square().sum() for it in model.parameters())
+
+
+class Own(Trainer):
+    """Computes the loss itself, and keeps the labels from the model."""
+
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        labels = inputs.pop("labels")
+        return nn.functional.cross_entropy(model(**inputs)["logits"], labels)
+
+
 class Model(nn.Module):
     bad_step = None
 
     def __init__(self):
         super().__init__()
         self.net = nn.Linear(64, 10)
+        self.config = transformers.PretrainedConfig()  # label smoothing reads it
         self.calls = 0
 
     def forward(self, images, labels=None):
@@ -41,6 +58,8 @@ class Model(nn.Module):
         if self.calls == self.bad_step:
             raise ValueError("a bad batch")
         logits = self.net(images)
+        if labels is None:
+            return {"logits": logits}
         return {"loss": nn.functional.cross_entropy(logits, labels), "logits": logits}
 
 
@@ -53,7 +72,7 @@ def _quiet():
 
 @pytest.fixture
 def make_trainer(digits, tmp_path):
-    def make(*callbacks, model=None, eval_dataset=None, **more):
+    def make(*callbacks, model=None, eval_dataset=None, cls=Trainer, **more):
         torch.manual_seed(0)
         arguments = TrainingArguments(
             **{
@@ -69,7 +88,7 @@ def make_trainer(digits, tmp_path):
                 **more,
             }
         )
-        return Trainer(
+        return cls(
             model=model or Model(),
             args=arguments,
             train_dataset=Digits(*digits),
@@ -100,6 +119,19 @@ def test_values_are_those_that_trainer_logs(make_trainer, recorder, tmp_path):
     assert curve == pytest.approx(hook.column("loss"))
 
 
+@pytest.mark.parametrize("batches", [1, 4])
+@pytest.mark.parametrize(
+    "how", [{"cls": Penalized}, {"cls": Own}, {"label_smoothing_factor": 0.1}], ids=str
+)
+def test_the_loss_is_the_one_that_is_trained(make_trainer, recorder, how, batches):
+    hook = recorder(loss="loss")
+    hooks = rh.bridges.transformers.Hooks([rh.NanTensorHook("loss"), hook])
+    trainer = make_trainer(hooks, gradient_accumulation_steps=batches, **how)
+    trainer.train()
+    assert len(hook.steps) == 16 / batches
+    assert hook.column("loss") == pytest.approx(logged(trainer, "loss"), abs=ROUNDED)
+
+
 def test_the_loss_of_accumulated_batches_is_that_of_the_update(make_trainer, recorder):
     hook = recorder(loss="loss")
     trainer = make_trainer(rh.bridges.transformers.Hooks([hook]), gradient_accumulation_steps=4)
@@ -121,20 +153,30 @@ def test_parameters_gradients_and_activations_by_name(make_trainer, recorder):
     assert hook.column("norm") == pytest.approx(logged(trainer, "grad_norm"))
     assert all(it["norm"] >= it["gradient"].norm() > 0 for it in hook.values)
     assert hook.values[0]["activation"].shape == (32, 10)
-    assert len(trainer.model._forward_hooks) == 0
 
 
-def test_steps_at_which_nobody_asks_leave_the_model_alone(make_trainer):
+def test_steps_at_which_nobody_asks_leave_the_trainer_alone(make_trainer):
     class Looks(TrainerCallback):
         seen = ()
 
-        def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):
-            self.seen = (*self.seen, len(model._forward_hooks))
+        def on_pre_optimizer_step(self, args, state, control, **kwargs):
+            self.seen = (*self.seen, "training_step" in vars(trainer))
 
     looks = Looks()
     hooks = [rh.LoggingTensorHook(["loss"], every_n_iter=8)]
-    make_trainer(rh.bridges.transformers.Hooks(hooks), looks, num_train_epochs=1).train()
-    assert looks.seen == (1, 0, 0, 0, 0, 0, 0, 0)
+    trainer = make_trainer(rh.bridges.transformers.Hooks(hooks), looks, num_train_epochs=1)
+    trainer.train()
+    assert looks.seen == (True, *[False] * 7)
+
+
+def test_a_training_step_of_the_trainers_own_is_put_back(make_trainer, recorder):
+    hook = recorder(loss="loss")
+    trainer = make_trainer(rh.bridges.transformers.Hooks([hook]))
+    step = trainer.training_step
+    mine = trainer.training_step = lambda *args, **kwargs: 2 * step(*args, **kwargs)
+    trainer.train()
+    assert trainer.training_step is mine
+    assert hook.column("loss") == pytest.approx(logged(trainer, "loss"), abs=ROUNDED)
 
 
 def test_request_stop_makes_the_update_the_last(make_trainer, recorder):
@@ -199,9 +241,10 @@ def test_hooks_hear_of_exceptions(make_trainer, recorder, raises, place):
     more = [] if place == "batch" else [raises(2, ValueError("a bad hook"))]
     with pytest.raises(ValueError, match=f"a bad {place}"):
         with rh.bridges.transformers.Hooks([hook, *more]) as hooks:
-            make_trainer(hooks, model=model).train()
+            trainer = make_trainer(hooks, model=model)
+            trainer.train()
     assert hook.calls == ["begin", "session 0", f"on_exception a bad {place}"]
-    assert len(model._forward_hooks) == 0
+    assert "training_step" not in vars(trainer)
 
 
 def test_a_trainer_takes_one_such_callback(make_trainer):
