@@ -1,5 +1,6 @@
 """The bridge to ``Trainer`` of transformers: what hooks see of a training, and do to it."""
 
+import copy
 import logging
 
 import pytest
@@ -72,7 +73,7 @@ def _quiet():
 
 @pytest.fixture
 def make_trainer(digits, tmp_path):
-    def make(*callbacks, model=None, eval_dataset=None, cls=Trainer, **more):
+    def make(*callbacks, model=None, eval_dataset=None, compute_metrics=None, cls=Trainer, **more):
         torch.manual_seed(0)
         arguments = TrainingArguments(
             **{
@@ -93,6 +94,7 @@ def make_trainer(digits, tmp_path):
             args=arguments,
             train_dataset=Digits(*digits),
             eval_dataset=eval_dataset,
+            compute_metrics=compute_metrics,
             callbacks=list(callbacks),
         )
 
@@ -234,6 +236,86 @@ def test_an_evaluation_stops_the_training(make_trainer, digits):
     assert validation.metrics_by_step()[3]["eval_loss"] == logged(trainer, "eval_loss")[0]
 
 
+@pytest.mark.parametrize("name", ["a", "a_b"])
+def test_evaluations_of_several_sets_are_one_validation(make_trainer, digits, tmp_path, name):
+    images, labels = digits
+    sets = {"a_b": Digits(images, labels.flip(0)), "a": Digits(images, labels)}
+    validation = rh.bridges.ValidationHook(tmp_path / "eval")
+    loss = validation.metric(f"eval_{name}_loss")
+    hooks = [
+        validation,
+        rh.stop_if_no_decrease_hook(loss, patience=1),
+        rh.ReduceOnPlateauHook(loss, factor=0.5, patience=1),
+    ]
+    trainer = make_trainer(
+        rh.bridges.transformers.Hooks(hooks),
+        eval_dataset=sets,
+        eval_strategy="steps",
+        eval_steps=2,
+        learning_rate=0.0,
+    )
+    trainer.train()
+    assert trainer.state.global_step == 6
+    assert list(loss.by_step()) == [2, 4, 6]
+    for each in sets:
+        tag = f"eval_{each}_loss"
+        found = [it[tag] for it in validation.metrics_by_step().values()]
+        assert found == logged(trainer, tag)
+        assert [it.step for it in read_events(tmp_path / "eval") if it.tag == tag] == [2, 4, 6]
+
+
+def test_evaluations_of_other_data_are_none_of_the_hooks_that_lack_their_metric(
+    make_trainer, digits
+):
+    class Evaluates(TrainerCallback):
+        def on_step_end(self, args, state, control, **kwargs):
+            kept = copy.copy(control)  # evaluate changes it
+            if state.global_step % 2 == 0:
+                trainer.evaluate(trainer.train_dataset, metric_key_prefix="train")
+            return kept
+
+    both, train = (rh.bridges.ValidationHook(hook_name=name) for name in ("Both", "Train"))
+    hooks = [
+        both,
+        rh.stop_if_no_decrease_hook(both.metric("eval_loss"), patience=1),
+        rh.ReduceOnPlateauHook(both.metric("eval_loss"), factor=0.5, patience=1),
+        train,
+        rh.stop_if_no_decrease_hook(train.metric("train_loss"), patience=5),
+    ]
+    sets = {"eval_dataset": Digits(*digits), "eval_strategy": "steps", "eval_steps": 4}
+    trainer = make_trainer(
+        rh.bridges.transformers.Hooks(hooks), Evaluates(), learning_rate=0.0, **sets
+    )
+    trainer.train()
+    assert trainer.state.global_step == 12
+    found = both.metrics_by_step()
+    assert list(found) == [4, 8, 12]
+    assert all({"train_loss", "eval_loss"} <= it.keys() for it in found.values())
+    assert list(train.metrics_by_step()) == [2, 4, 6, 8, 10, 12]
+
+
+def test_metrics_that_are_no_numbers_are_left_out_unless_a_hook_acts_on_them(make_trainer, digits):
+    def fit(name):
+        validation = rh.bridges.ValidationHook()
+        stop = rh.stop_if_lower_hook(validation.metric(name), threshold=-1.0)
+        make_trainer(
+            rh.bridges.transformers.Hooks([validation, stop]),
+            eval_dataset=Digits(*digits),
+            eval_strategy="epoch",
+            compute_metrics=lambda _: {"accuracy": 0.5, "each": [0.5, 0.6], "report": "good"},
+        ).train()
+        return validation.metrics_by_step()
+
+    for metrics in fit("eval_accuracy").values():
+        assert metrics["eval_accuracy"] == 0.5
+        assert metrics.keys().isdisjoint({"eval_each", "eval_report"})
+    with pytest.raises(ValueError, match="'eval_each' must be a single number") as caught:
+        fit("eval_each")
+    assert caught.value.__notes__[0] == "hooks act on this metric of ValidationHook"
+    with pytest.raises(TypeError, match="'eval_report' must be a real number, got 'good'"):
+        fit("eval_report")
+
+
 @pytest.mark.parametrize("place", ["batch", "hook"])
 def test_hooks_hear_of_exceptions(make_trainer, recorder, raises, place):
     hook, model = recorder(loss="loss"), Model()
@@ -253,9 +335,17 @@ def test_a_trainer_takes_one_such_callback(make_trainer):
         make_trainer(*hooks).train()
 
 
-def test_an_argument_that_would_lose_the_hooks_is_refused(make_trainer):
+@pytest.mark.parametrize("is_added_later", [False, True])
+def test_an_argument_that_would_lose_the_hooks_is_refused(make_trainer, tmp_path, is_added_later):
+    saving = {"save_strategy": "steps", "save_steps": 5}
+    make_trainer(rh.bridges.transformers.Hooks(), **saving).train()
+    hooks = rh.bridges.transformers.Hooks()
+    given = [] if is_added_later else [hooks]
+    trainer = make_trainer(*given, **saving, restore_callback_states_from_checkpoint=True)
+    if is_added_later:
+        trainer.add_callback(hooks)
     with pytest.raises(ValueError, match="restore_callback_states_from_checkpoint must be False"):
-        make_trainer(rh.bridges.transformers.Hooks(), restore_callback_states_from_checkpoint=True)
+        trainer.train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-10"))
 
 
 def test_the_docs_show_what_runs(make_trainer, shown, tmp_path, monkeypatch):

@@ -50,6 +50,17 @@ class _TrainerValues(TorchValues):
     def validated(self) -> Mapping[str, Any]:
         return self.evaluated
 
+    def take_evaluated(self, step: int, metrics: Mapping[str, Any]) -> None:
+        """Take the metrics of an evaluation, and keep those that ``step`` has already."""
+        if step != self._evaluated_step:
+            self.evaluated, self._evaluated_step = {}, step
+        self.evaluated = {**self.evaluated, **metrics}
+
+    def own_evaluations(self) -> set[str]:
+        """Return a metric of each evaluation that ``Trainer`` makes of its ``eval_dataset``."""
+        sets = None if self.trainer is None else self.trainer.eval_dataset
+        return {f"eval_{it}_runtime" for it in sets} if isinstance(sets, dict) else {"eval_runtime"}
+
 
 def _listening(trainer: Trainer, losses: list[Any]) -> Callable[[], None]:
     """Add to ``losses`` what ``training_step`` returns; return what ends that.
@@ -90,7 +101,8 @@ class Hooks(TorchLoopHooks, TrainerCallback, ExportableState):
 
     - ``"loss"``, as ``Trainer`` logs it: what ``training_step`` returned, added up over the batches
       of the update. NaN and infinities, which ``Trainer`` leaves out of its log, are in it;
-    - ``"metrics/eval_loss"`` and so on, of the last evaluation; ``"metrics"`` is a dict of all;
+    - ``"metrics/eval_loss"`` and so on, of the evaluations at the last step that had one;
+      ``"metrics"`` is a dict of all;
     - ``"learning_rate"``, of the update;
     - ``"model/layer.weight"``, ``"gradients/model/layer.weight"``, ``"global_gradient_norm"``,
       ``"activations/model/layer"``, as in ``rh.torch.Graph``. Gradients are clipped.
@@ -99,7 +111,8 @@ class Hooks(TorchLoopHooks, TrainerCallback, ExportableState):
     current update is the last.
 
     ``Trainer`` checkpoints hold the states of the hooks, and ``train(resume_from_checkpoint=...)``
-    restores them. Add only one such callback to a trainer, with all hooks.
+    restores them. Add only one such callback to a trainer, with all hooks, and before any callback
+    that evaluates.
 
     ``Trainer`` does not report exceptions to callbacks. ``on_exception`` is called for exceptions
     from hooks; for all others if you call ``train`` inside ``with callback:``.
@@ -124,14 +137,12 @@ class Hooks(TorchLoopHooks, TrainerCallback, ExportableState):
         """Return the states of the hooks, as checkpoints of ``Trainer`` hold them."""
         return {"args": {}, "attributes": self._loop.state_dict()}
 
-    def on_init_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if args.restore_callback_states_from_checkpoint:
             raise ValueError(
-                "restore_callback_states_from_checkpoint must be False: Trainer would put a new "
+                "restore_callback_states_from_checkpoint must be False: Trainer puts a new "
                 "callback without hooks in the place of this one, which restores itself"
             )
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._loop.check_processes(args.world_size)
         saved = state.stateful_callbacks.get(type(self).__name__)
         if isinstance(saved, list):
@@ -160,8 +171,13 @@ class Hooks(TorchLoopHooks, TrainerCallback, ExportableState):
     def on_evaluate(
         self, args: Any, state: Any, control: Any, metrics: Mapping[str, Any], **kwargs: Any
     ) -> None:
-        self._values.evaluated = dict(metrics)
-        if self._loop.after_validation(metrics):
+        values = self._values
+        values.take_evaluated(state.global_step, metrics)
+        own = values.own_evaluations()
+        is_own = own <= values.evaluated.keys()
+        if not is_own and not own.isdisjoint(metrics):
+            return  # those of other sets follow
+        if self._loop.after_validation(values.evaluated, is_own):
             control.should_training_stop = True
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

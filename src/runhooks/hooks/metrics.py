@@ -128,7 +128,7 @@ def number(label: str, value: Any) -> float:
         )
     try:
         return float(array.reshape(()))
-    except TypeError:
+    except (TypeError, ValueError):  # ValueError: of a str
         raise TypeError(f"{label!r} must be a real number, got {value!r}") from None
 
 
