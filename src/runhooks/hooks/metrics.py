@@ -378,10 +378,10 @@ class MetricHook(FetchingHook):
         self._metric = metric if isinstance(metric, str) else metric.name
 
     def _take(self, session: RawSession, step: int, values: Any) -> None:
-        if self._evaluated is not None:
-            self._act(session, step, self._evaluated.last())
-        else:
+        if self._evaluated is None:
             self._act(session, step, number(self._metric, values["metric"]))
+        elif self._metric in self._evaluated.evaluation.last_metrics:  # a validation may lack it
+            self._act(session, step, self._evaluated.last())
 
     @abstractmethod
     def _act(self, session: RawSession, step: int, value: float) -> None:
