@@ -177,6 +177,27 @@ def test_the_metrics_of_an_evaluator_reduce_the_learning_rate(digits, training, 
     assert hook.column("rate") == pytest.approx([0.5] * 6 + [0.05] * 2)
 
 
+def test_metrics_that_are_no_numbers_are_left_out(digits, training, recorder, tmp_path):
+    evaluator = Engine(lambda engine, batch: 1.0)
+    for engine in (evaluator, training.engine):
+        Average(output_transform=lambda _: torch.eye(2)).attach(engine, "row")
+    Average().attach(evaluator, "error")
+    hook = recorder(row="metrics/row", from_step=8)
+    validation = rh.bridges.ValidationHook()
+    stop = rh.stop_if_lower_hook(validation.metric("error"), threshold=0.0)
+    objects = {"model": training.model, "optimizer": training.optimizer}
+    hooks = rh.bridges.ignite.Hooks(
+        [validation, stop, hook], tmp_path, save_summaries_steps=1, **objects
+    )
+    hooks.attach(training.engine, evaluator)
+    training.engine.add_event_handler(Events.EPOCH_COMPLETED, lambda engine: evaluator.run([0]))
+    training.run()
+    assert validation.metrics_by_step() == {8: {"error": 1.0}, 16: {"error": 1.0}}
+    assert hook.values[-1]["row"].shape == (2,)
+    tags = {it.tag for it in read_events(tmp_path) if it.tag}
+    assert tags == {"loss", "learning_rate", "metrics/mean"}
+
+
 @pytest.mark.parametrize("place", ["batch", "hook"])
 def test_hooks_hear_of_exceptions(training, recorder, raises, place):
     hook = recorder()

@@ -181,6 +181,52 @@ def test_a_validation_stops_the_training_where_lightnings_early_stopping_does(
     assert written == [(8, -8.0), (16, -16.0), (24, -24.0), (32, -24.0), (40, -24.0)]
 
 
+def test_a_validation_has_what_it_logs_by_the_name_of_what_batches_log(digits, fit, tmp_path):
+    class Validating(Model):
+        val_dataloader = Model.train_dataloader
+
+        def training_step(self, batch, index):
+            loss = super().training_step(batch, index)
+            self.log("loss", loss)
+            return loss
+
+        def validation_step(self, batch, index):
+            self.log("loss", float(self.trainer.global_step))  # no better from the first
+
+    validation = rh.bridges.ValidationHook()
+    stop = rh.stop_if_no_decrease_hook(validation.metric("loss"), max_steps_without_decrease=16)
+    hooks = rh.bridges.lightning.Hooks([validation, stop], tmp_path, save_summaries_steps=1)
+    stopped = [
+        fit(Validating(digits), callback, max_epochs=9).global_step
+        for callback in (hooks, EarlyStopping("loss", patience=2))
+    ]
+    assert stopped == [24, 24]
+    assert validation.metrics_by_step() == {step: {"loss": step} for step in (8, 16, 24)}
+    written = {it.step: it.value for it in read_events(tmp_path) if it.tag == "metrics/loss"}
+    assert sorted(written) == list(range(1, 25))
+    assert max(written.values()) < 8
+
+
+def test_a_validation_that_does_not_log_a_metric_has_no_value_of_it(digits, fit, recorder):
+    class Validating(Model):
+        val_dataloader = Model.train_dataloader
+
+        def validation_step(self, batch, index):
+            self.log("val_loss", 1.0)
+            if self.current_epoch % 2 == 0:
+                self.log("val_rare", float(self.current_epoch))
+
+    validation, hook = rh.bridges.ValidationHook(), recorder(rate="learning_rate")
+    rare = validation.metric("val_rare")
+    plateau = rh.ReduceOnPlateauHook(rare, factor=0.1, patience=1)
+    model = Validating(digits)
+    model.configure_optimizers = lambda: torch.optim.SGD(model.parameters(), lr=0.5)
+    fit(model, rh.bridges.lightning.Hooks([validation, plateau, hook]), max_epochs=6)
+    assert rare.evaluation.metrics_by_step()[16].keys() == {"val_loss"}
+    # The third value is the second that is no better.
+    assert hook.column("rate") == pytest.approx([0.5] * 40 + [0.05] * 8)
+
+
 @pytest.mark.parametrize("place", ["batch", "callback", "interrupt"])
 def test_hooks_hear_of_exceptions(digits, fit, recorder, place):
     class Bad(lightning.Callback):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NoReturn
 
 from numpy.typing import NDArray
@@ -141,7 +142,11 @@ class BatchTensors(NamedValues):
         return Operation(self._graph, "BatchValue", name, number, fn=reader)
 
     def _summaries(self) -> Summary:
-        return Summary([scalar_value(tag, it) for tag, it in self._values.scalars().items()])
+        values = []
+        for tag, it in self._values.scalars().items():
+            with suppress(TypeError, ValueError):  # a matrix makes no curve
+                values.append(scalar_value(tag, it))
+        return Summary(values)
 
 
 class BatchGraph(ValueGraph):

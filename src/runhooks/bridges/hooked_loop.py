@@ -187,8 +187,13 @@ class HookedLoop:
                 raise
         return self.stop_reason is not None
 
-    def after_validation(self, metrics: Mapping[str, Any]) -> bool:
+    def after_validation(self, metrics: Mapping[str, Any], is_own: bool = True) -> bool:
         """Let hooks act on the ``metrics`` of a validation; return whether the loop is to stop.
+
+        Args:
+            metrics: What it has found.
+            is_own: Whether the framework has made it as a part of the training, and not the user
+                of whatever data: one that lacks a metric that hooks act on is then none of theirs.
 
         Raises:
             Exception: Whatever a hook raises; the loop is closed then.
@@ -200,7 +205,7 @@ class HookedLoop:
         try:
             with self.graph.as_default():
                 for hook in validations:
-                    hook.take(session, {name: float(it) for name, it in metrics.items()})
+                    hook.take(session, metrics, is_own)
                 self._hooked.deliver_between_runs()
         except BaseException as error:
             if not self._ends_well(error):

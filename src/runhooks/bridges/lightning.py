@@ -22,7 +22,7 @@ class _LightningValues(TorchValues):
         super().__init__()
         self.trainer: Any = None
         self.outputs: Any = None
-        self._trained: set[str] = set()
+        self._before: dict[str, Any] = {}  # the metrics when a validation began
         self._validated: set[str] = set()
 
     def loss(self) -> Any:
@@ -35,13 +35,19 @@ class _LightningValues(TorchValues):
     def validated(self) -> dict[str, Any]:
         return {name: it for name, it in self.metrics().items() if name in self._validated}
 
-    def note_trained(self) -> None:
-        """Note the metrics that are there before a validation."""
-        self._trained = set(self.metrics())
+    def begin_validation(self) -> None:
+        """Keep the metrics that are there before a validation."""
+        self._before = dict(self.metrics())
 
-    def note_validated(self) -> None:
-        """Note those that a validation has added: no batch changes them."""
-        self._validated |= set(self.metrics()) - self._trained
+    def end_validation(self) -> dict[str, Any]:
+        """Return what a validation has logged; no batch changes those that were not there before.
+
+        A metric that a batch has logged by the same name has another value object then.
+        """
+        before, self._before = self._before, {}
+        now = self.metrics()
+        self._validated |= now.keys() - before.keys()
+        return {name: it for name, it in now.items() if it is not before.get(name)}
 
 
 class Hooks(TorchLoopHooks, Callback):
@@ -101,11 +107,11 @@ class Hooks(TorchLoopHooks, Callback):
             trainer.should_stop = True
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
-        self._values.note_trained()
+        self._values.begin_validation()
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
-        self._values.note_validated()
-        if not trainer.sanity_checking and self._loop.after_validation(self._values.validated()):
+        found = self._values.end_validation()
+        if not trainer.sanity_checking and self._loop.after_validation(found):
             trainer.should_stop = True
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:

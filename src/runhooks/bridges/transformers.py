@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from runhooks.bridges import require
@@ -10,7 +11,7 @@ from runhooks.bridges.torch_batches import TorchLoopHooks, TorchValues
 
 require("transformers", "transformers[torch]>=4.51")
 
-from transformers import TrainerCallback  # noqa: E402
+from transformers import Trainer, TrainerCallback, TrainerState  # noqa: E402
 from transformers.trainer_callback import ExportableState  # noqa: E402
 
 
@@ -21,28 +22,27 @@ class _TrainerValues(TorchValues):
 
     def __init__(self) -> None:
         super().__init__()
+        self.trainer: Trainer | None = None
         self.evaluated: dict[str, Any] = {}
+        self._evaluated_step: int | None = None
         self._losses: list[Any] = []
-        self._are_shares = False  # of the loss of the whole update
-        self._handle: Any = None
+        self._put_back: Callable[[], None] | None = None  # the step of the trainer
 
-    def listen(self, model: Any) -> None:
-        """Take the losses that ``model`` returns from now on."""
+    def listen(self) -> None:
+        """Take what the step of the trainer returns from now on."""
         self.stop_listening()
         self._losses = []
-        self._handle = model.register_forward_hook(self._take, with_kwargs=True)
+        if self.trainer is not None:
+            self._put_back = _listening(self.trainer, self._losses)
 
     def stop_listening(self) -> None:
-        """Leave the model alone."""
-        if self._handle is not None:
-            self._handle.remove()
-            self._handle = None
+        """Leave the trainer alone."""
+        if self._put_back is not None:
+            self._put_back()
+            self._put_back = None
 
     def loss(self) -> Any:
-        if not self._losses:
-            return None
-        total = sum(self._losses[1:], start=self._losses[0])
-        return total if self._are_shares else total / len(self._losses)
+        return sum(self._losses[1:], start=self._losses[0]) if self._losses else None
 
     def metrics(self) -> Mapping[str, Any]:
         return self.evaluated
@@ -50,14 +50,48 @@ class _TrainerValues(TorchValues):
     def validated(self) -> Mapping[str, Any]:
         return self.evaluated
 
-    def _take(self, module: Any, args: Any, kwargs: Mapping[str, Any], output: Any) -> None:
-        if not module.training:
-            return
-        loss = output.get("loss") if isinstance(output, Mapping) else output[0]
-        if loss is not None:
-            self._losses.append(loss.detach())
-            # The model has then divided by the items of all batches of the update.
-            self._are_shares = kwargs.get("num_items_in_batch") is not None
+    def take_evaluated(self, step: int, metrics: Mapping[str, Any]) -> None:
+        """Take the metrics of an evaluation, and keep those that ``step`` has already."""
+        if step != self._evaluated_step:
+            self.evaluated, self._evaluated_step = {}, step
+        self.evaluated = {**self.evaluated, **metrics}
+
+    def own_evaluations(self) -> set[str]:
+        """Return a metric of each evaluation that ``Trainer`` makes of its ``eval_dataset``."""
+        sets = None if self.trainer is None else self.trainer.eval_dataset
+        return {f"eval_{it}_runtime" for it in sets} if isinstance(sets, dict) else {"eval_runtime"}
+
+
+def _listening(trainer: Trainer, losses: list[Any]) -> Callable[[], None]:
+    """Add to ``losses`` what ``training_step`` returns; return what ends that.
+
+    ``Trainer`` trains and logs just that. What the model returns need not be a loss at all.
+    """
+    own, step = vars(trainer), trainer.training_step
+    before = {name: it for name, it in own.items() if name == "training_step"}
+
+    def listening(*args: Any, **kwargs: Any) -> Any:
+        loss = step(*args, **kwargs)
+        losses.append(loss.detach())
+        return loss
+
+    def put_back() -> None:
+        del own["training_step"]
+        own.update(before)
+
+    own["training_step"] = listening
+    return put_back
+
+
+def _trainer_of(state: TrainerState) -> Trainer | None:
+    """Return the trainer that calls with its ``state``: it does not pass itself to callbacks."""
+    frame = inspect.currentframe()
+    while frame is not None:
+        found = frame.f_locals.get("self")
+        if isinstance(found, Trainer) and found.state is state:
+            return found
+        frame = frame.f_back
+    return None
 
 
 class Hooks(TorchLoopHooks, TrainerCallback, ExportableState):
@@ -65,8 +99,10 @@ class Hooks(TorchLoopHooks, TrainerCallback, ExportableState):
 
     After each update, hooks may fetch by name:
 
-    - ``"loss"``, as the model returned it, over the batches of the update, as ``Trainer`` logs it;
-    - ``"metrics/eval_loss"`` and so on, of the last evaluation; ``"metrics"`` is a dict of all;
+    - ``"loss"``, as ``Trainer`` logs it: what ``training_step`` returned, added up over the batches
+      of the update. NaN and infinities, which ``Trainer`` leaves out of its log, are in it;
+    - ``"metrics/eval_loss"`` and so on, of the evaluations at the last step that had one;
+      ``"metrics"`` is a dict of all;
     - ``"learning_rate"``, of the update;
     - ``"model/layer.weight"``, ``"gradients/model/layer.weight"``, ``"global_gradient_norm"``,
       ``"activations/model/layer"``, as in ``rh.torch.Graph``. Gradients are clipped.
@@ -75,7 +111,8 @@ class Hooks(TorchLoopHooks, TrainerCallback, ExportableState):
     current update is the last.
 
     ``Trainer`` checkpoints hold the states of the hooks, and ``train(resume_from_checkpoint=...)``
-    restores them. Add only one such callback to a trainer, with all hooks.
+    restores them. Add only one such callback to a trainer, with all hooks, and before any callback
+    that evaluates.
 
     ``Trainer`` does not report exceptions to callbacks. ``on_exception`` is called for exceptions
     from hooks; for all others if you call ``train`` inside ``with callback:``.
@@ -100,14 +137,12 @@ class Hooks(TorchLoopHooks, TrainerCallback, ExportableState):
         """Return the states of the hooks, as checkpoints of ``Trainer`` hold them."""
         return {"args": {}, "attributes": self._loop.state_dict()}
 
-    def on_init_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if args.restore_callback_states_from_checkpoint:
             raise ValueError(
-                "restore_callback_states_from_checkpoint must be False: Trainer would put a new "
+                "restore_callback_states_from_checkpoint must be False: Trainer puts a new "
                 "callback without hooks in the place of this one, which restores itself"
             )
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._loop.check_processes(args.world_size)
         saved = state.stateful_callbacks.get(type(self).__name__)
         if isinstance(saved, list):
@@ -116,6 +151,7 @@ class Hooks(TorchLoopHooks, TrainerCallback, ExportableState):
             )
         if saved is not None and state.global_step:
             self._loop.load_state_dict(saved["attributes"])
+        self._values.trainer = _trainer_of(state)
         self._graph.take(kwargs["model"], [kwargs["optimizer"]])
         if self._loop.open(state.global_step):
             control.should_training_stop = True
@@ -125,7 +161,7 @@ class Hooks(TorchLoopHooks, TrainerCallback, ExportableState):
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._loop.before_batch()
         if self._loop.is_asked:
-            self._values.listen(kwargs["model"])
+            self._values.listen()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self._loop.after_batch(state.global_step):
@@ -135,8 +171,13 @@ class Hooks(TorchLoopHooks, TrainerCallback, ExportableState):
     def on_evaluate(
         self, args: Any, state: Any, control: Any, metrics: Mapping[str, Any], **kwargs: Any
     ) -> None:
-        self._values.evaluated = dict(metrics)
-        if self._loop.after_validation(metrics):
+        values = self._values
+        values.take_evaluated(state.global_step, metrics)
+        own = values.own_evaluations()
+        is_own = own <= values.evaluated.keys()
+        if not is_own and not own.isdisjoint(metrics):
+            return  # those of other sets follow
+        if self._loop.after_validation(values.evaluated, is_own):
             control.should_training_stop = True
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from typing import Any
 
 from runhooks.contract import (
     RawSession,
@@ -12,8 +13,9 @@ from runhooks.contract import (
     SessionRunValues,
     StopSignal,
 )
+from runhooks.errors import add_note
 from runhooks.hooks.base import SummaryWriter, step_of
-from runhooks.hooks.metrics import EvaluatingHook, Evaluation
+from runhooks.hooks.metrics import EvaluatingHook, Evaluation, number
 from runhooks.trigger import Due, Timer, Trigger
 
 #: The framework evaluates when it likes; the hook itself never does.
@@ -25,7 +27,8 @@ class ValidationHook(EvaluatingHook):
 
     It replaces ``EvaluationHook`` in a framework's loop: pass ``metric(name)`` to
     ``stop_if_no_decrease_hook`` and similar functions, ``ReduceOnPlateauHook`` or ``PruningHook``.
-    They act after the validation, before the next batch.
+    They act after the validation, before the next batch. A metric that is no single number, such as
+    a confusion matrix, is left out.
 
         validation = rh.bridges.ValidationHook(output_dir="runs/a/eval")
         loss = validation.metric("val_loss")
@@ -53,10 +56,22 @@ class ValidationHook(EvaluatingHook):
         self._is_new = False
         super().after_create_session(session, coord)
 
-    def take(self, session: RawSession, metrics: Mapping[str, float]) -> None:
-        """Take the metrics of a validation at the current step."""
-        self._metrics, self._is_new = metrics, True
-        self._evaluate_in_training(session, None)
+    def take(self, session: RawSession, metrics: Mapping[str, Any], is_own: bool) -> None:
+        """Take the metrics of a validation at the current step.
+
+        Args:
+            session: The session of the training.
+            metrics: The metrics by name; those that are no single numbers are left out.
+            is_own: Whether it has to have the metrics that hooks act on. Another is ignored if it
+                lacks one.
+
+        Raises:
+            TypeError: If a metric that hooks act on is no number.
+            ValueError: If there is no such metric, or it is an array.
+        """
+        if is_own or self._wanted <= metrics.keys():
+            self._metrics, self._is_new = self._numbers(metrics), True
+            self._evaluate_in_training(session, None)
 
     def next_due(self) -> Due | None:
         return Due(step=self.evaluated_step or 0) if self._is_new else Due()
@@ -66,6 +81,17 @@ class ValidationHook(EvaluatingHook):
 
     def end(self, session: RawSession) -> None:
         pass
+
+    def _numbers(self, metrics: Mapping[str, Any]) -> dict[str, float]:
+        found = {}
+        for name, value in metrics.items():
+            try:
+                found[name] = number(name, value)
+            except (TypeError, ValueError) as error:
+                if name in self._wanted:
+                    add_note(error, f"hooks act on this metric of {self.title}")
+                    raise
+        return found
 
     def _run_evaluation(self, session: RawSession, training: SessionRunArgs | None) -> Evaluation:
         return Evaluation(self._metrics, 1)

@@ -129,7 +129,7 @@ def number(label: str, value: Any) -> float:
         )
     try:
         return float(array.reshape(()))
-    except TypeError:
+    except (TypeError, ValueError):  # ValueError: of a str
         raise TypeError(f"{label!r} must be a real number, got {value!r}") from None
 
 
@@ -408,10 +408,10 @@ class MetricHook(FetchingHook):
         self._metric = metric if isinstance(metric, str) else metric.name
 
     def _take(self, session: RawSession, step: int, values: Any) -> None:
-        if self._evaluated is not None:
-            self._act(session, step, self._evaluated.last())
-        else:
+        if self._evaluated is None:
             self._act(session, step, number(self._metric, values["metric"]))
+        elif self._metric in self._evaluated.evaluation.last_metrics:  # a validation may lack it
+            self._act(session, step, self._evaluated.last())
 
     @abstractmethod
     def _act(self, session: RawSession, step: int, value: float) -> None:
