@@ -23,7 +23,8 @@ class TrackingHook(FetchingHook):
 
     Args:
         log: Called as ``log(numbers, step=step)``, with a dict of numbers by name.
-        tensors: Tensors, or their names: a dict by the name to log them under, or a list.
+        tensors: Tensors, or their names: a dict by the name to log them under, or a list. Those
+            that are None in a run are left out.
         every_n_steps: Log at the multiples of this number.
         trigger: Says when to log.
         every_n_epochs: Log at the last step of every so many epochs.
@@ -55,4 +56,7 @@ class TrackingHook(FetchingHook):
         if not acts_here(self):
             return
         labelled = self._tensors.labelled(values)
-        self._log({name: number(name, value) for name, value in labelled}, step=step)
+        # A batch that Lightning has skipped has no loss.
+        numbers = {name: number(name, it) for name, it in labelled if it is not None}
+        if numbers:
+            self._log(numbers, step=step)
