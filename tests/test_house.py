@@ -311,7 +311,6 @@ SMALL = {
     "tensorflow.train": "a front door",
     "torch": "a front door",
     "arrays.tensorflow": "an adapter to one library",
-    "bridges.tracking": "an adapter to the clients of trackers",
     "events.place": "paths or URLs, for all who open runs",
     "checkpoint.averages": "what tells averages from weights, for sessions and checkpoints",
     "graph.names": "the rules of names, for all who make operations",

@@ -42,6 +42,8 @@ class Training:
         batches = self.accelerator.skip_first_batches(self.batches, skip)
         with hooks:
             for images, labels in batches:
+                if hooks.should_stop:
+                    break
                 with hooks.batch() as values, self.accelerator.accumulate(self.model):
                     loss = nn.functional.cross_entropy(self.model(images), labels)
                     values["loss"], values["size"] = loss, len(images)
@@ -52,8 +54,6 @@ class Training:
                     self.optimizer.zero_grad()
                 if hooks.global_step == save_at:
                     self.accelerator.save_state()
-                if hooks.should_stop:
-                    break
 
 
 @pytest.fixture
@@ -135,7 +135,8 @@ def test_hooks_hear_of_exceptions(training, recorder):
     assert hook.calls == ["begin", "session 0", "on_exception a bad batch"]
 
 
-def test_the_docs_show_what_runs(training, shown, tmp_path, monkeypatch):
+@pytest.fixture
+def docs(training, shown, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     known = {
         "accelerator": training.accelerator,
@@ -144,5 +145,17 @@ def test_the_docs_show_what_runs(training, shown, tmp_path, monkeypatch):
         "batches": training.batches,
         "loss_of": nn.functional.cross_entropy,
     }
-    exec(shown("accelerate"), known)
+    return shown("accelerate"), known
+
+
+def test_the_docs_show_what_runs(docs):
+    exec(*docs)
     assert {it.tag for it in read_events("runs/a")} >= {"loss", "learning_rate"}
+
+
+@pytest.mark.parametrize("last", [3, 0])
+def test_a_training_that_has_finished_makes_no_update_in_the_loop_of_the_docs(docs, last):
+    program, known = docs
+    hooks = f"[rh.StopAtStepHook(last_step={last}), "
+    exec(program.replace("[rh.NanTensorHook", f"{hooks}rh.NanTensorHook"), known)
+    assert known["hooks"].global_step == last

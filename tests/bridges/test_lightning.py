@@ -122,6 +122,42 @@ def test_batches_that_accumulate_are_runs(model, fit, recorder):
     assert hook.steps == [0, 0, 0, 1, 1, 1, 1, 2]
 
 
+def test_a_batch_that_is_skipped_has_no_loss(digits, fit, recorder, tmp_path):
+    class Skips(Model):
+        def training_step(self, batch, index):
+            return None if index % 4 == 0 else super().training_step(batch, index)
+
+        def on_before_optimizer_step(self, optimizer):
+            pass
+
+    tracked, hook = [], recorder(loss="loss")
+    hooks = [
+        hook,
+        rh.NanTensorHook("loss"),
+        rh.LoggingTensorHook(["loss", "global_gradient_norm"], every_n_iter=1),
+        rh.bridges.tracking.TrackingHook(lambda it, step: tracked.append(step), ["loss"], 1),
+    ]
+    fit(
+        Skips(digits),
+        rh.bridges.lightning.Hooks(hooks, tmp_path, save_summaries_steps=1),
+        max_epochs=1,
+    )
+    assert [it["loss"] is None for it in hook.values] == [True, *[False] * 3] * 2
+    assert tracked == [2, 3, 4, 6, 7, 8]
+    assert [it.step for it in read_events(tmp_path) if it.tag == "loss"] == tracked
+
+
+def test_a_loss_that_no_step_returns_is_one_error(digits, fit, recorder):
+    class Own(Model):
+        automatic_optimization = False
+
+        def training_step(self, batch, index):
+            super().training_step(batch, index)
+
+    with pytest.raises(ValueError, match="'loss' is not in this batch of Lightning"):
+        fit(Own(digits), rh.bridges.lightning.Hooks([recorder(loss="loss")]))
+
+
 def test_a_training_resumes_in_mid_epoch_with_the_states_of_the_hooks(
     digits, fit, recorder, raises, tmp_path
 ):

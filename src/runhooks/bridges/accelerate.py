@@ -41,13 +41,13 @@ class Hooks(TorchLoopHooks):
         hooks = rh.bridges.accelerate.Hooks(accelerator, [...], model=model, optimizer=optimizer)
         with hooks:
             for images, labels in batches:
+                if hooks.should_stop:
+                    break
                 with hooks.batch() as values, accelerator.accumulate(model):
                     loss = values["loss"] = loss_of(model(images), labels)
                     accelerator.backward(loss)
                     optimizer.step()
                     optimizer.zero_grad()
-                if hooks.should_stop:
-                    break
 
     Hooks may fetch ``"loss"`` and, as ``"metrics/<name>"``, whatever else you put into ``values``;
     ``"learning_rate"`` of the batch; and the parameters, gradients and activations of ``model``, as
@@ -99,7 +99,7 @@ class Hooks(TorchLoopHooks):
         self._model = model
         self._optimizers = listed(optimizer)
         self._step = 0
-        #: Whether a hook has asked to stop.
+        #: Whether a hook has asked to stop; it may be so before the first batch.
         self.should_stop = False
         accelerator.register_for_checkpointing(self)
 

@@ -39,6 +39,10 @@ class BatchValues:
         """Return the loss of the batch; None if it had none."""
         raise NotImplementedError
 
+    def is_skipped(self) -> bool:
+        """Return whether the training has left the batch out, which then has no loss."""
+        return False
+
     def metrics(self) -> Mapping[str, Any]:
         """Return the metrics that are known after the batch, by the framework's names."""
         return {}
@@ -93,7 +97,7 @@ class BatchValues:
 
     def _loss(self) -> Any:
         loss = self.loss()
-        if loss is None:
+        if loss is None and not self.is_skipped():
             raise ValueError(f"'loss' is not in this batch of {self.title}")
         return loss
 

@@ -29,6 +29,10 @@ class _LightningValues(TorchValues):
         outputs = self.outputs
         return outputs.get("loss") if isinstance(outputs, Mapping) else outputs
 
+    def is_skipped(self) -> bool:
+        # With an optimization of one's own, training_step returns what it likes, or nothing.
+        return not self.outputs and self.trainer.lightning_module.automatic_optimization
+
     def metrics(self) -> Mapping[str, Any]:
         return {} if self.trainer is None else self.trainer.callback_metrics
 
@@ -55,7 +59,8 @@ class Hooks(TorchLoopHooks, Callback):
 
     After each batch, hooks may fetch by name:
 
-    - ``"loss"``, as ``training_step`` returned it, and divided by ``accumulate_grad_batches``;
+    - ``"loss"``, as ``training_step`` returned it, and divided by ``accumulate_grad_batches``; None
+      of a batch that it has skipped by returning None;
     - ``"metrics/train_loss"`` and so on, from ``self.log``; validation metrics are those of the
       last validation; ``"metrics"`` is a dict of all;
     - ``"learning_rate"`` of the batch; ``"optimizer_1/learning_rate"`` for one of several;

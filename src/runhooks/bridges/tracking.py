@@ -24,6 +24,7 @@ class TrackingHook(FetchingHook):
     Args:
         log: Called as ``log(numbers, step=step)``, with a dict of numbers by name.
         tensors: Tensors, or their names: a dict by the name to log them under, or a list.
+            What is None, as the loss of a batch that Lightning skips, is left out.
         every_n_steps: Log at the multiples of this number.
         trigger: Says when to log.
         every_n_epochs: Log at the last step of every so many epochs.
@@ -55,4 +56,5 @@ class TrackingHook(FetchingHook):
         if not acts_here(self):
             return
         labelled = self._tensors.labelled(values)
-        self._log({name: number(name, value) for name, value in labelled}, step=step)
+        if numbers := {name: number(name, it) for name, it in labelled if it is not None}:
+            self._log(numbers, step=step)

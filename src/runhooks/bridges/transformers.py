@@ -108,7 +108,8 @@ class Hooks(TorchLoopHooks, TrainerCallback, ExportableState):
       ``"activations/model/layer"``, as in ``rh.torch.Graph``. Gradients are clipped.
 
     The global step is ``state.global_step``. ``request_stop`` sets ``should_training_stop``, so the
-    current update is the last.
+    current update is the last. ``Trainer`` looks at it after a batch: a training that has finished,
+    and is resumed, trains on one more.
 
     ``Trainer`` checkpoints hold the states of the hooks, and ``train(resume_from_checkpoint=...)``
     restores them. Add only one such callback to a trainer, with all hooks, and before any callback
