@@ -515,6 +515,10 @@ class RawSession(CallableRuns):
         """Return whether nothing has changed since ``path`` was restored, or saved."""
         return path == self._checkpoint and self.changes == self._changes_at_checkpoint
 
+    def note_unsaved(self) -> None:
+        """Note a change that no run has made, as of what a hook keeps: it is in no checkpoint."""
+        self._changes_at_checkpoint = -1
+
     @property
     def graph(self) -> Any:
         """The graph it runs: a ``runhooks.Graph``, or a framework's own graph."""

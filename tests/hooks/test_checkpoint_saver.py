@@ -441,6 +441,16 @@ def test_a_change_after_the_last_save_is_saved_at_the_end(weights, tmp_path):
     assert resumed(weights, tmp_path) == (7, 1)
 
 
+def test_what_a_hook_changes_as_a_session_opens_is_saved(weights, tmp_path):
+    class Doubles(rh.SessionRunHook):
+        def after_create_session(self, session, coord):
+            session.assign({"weights": session.read("weights")["weights"] * 2 + 1})
+
+    for expected in (1, 3, 7):
+        with rh.MonitoredTrainingSession(checkpoint_dir=tmp_path, hooks=[Doubles()]):
+            assert rh.load(tmp_path, "weights") == expected
+
+
 def test_runs_that_change_nothing_save_nothing_again(weights, tmp_path):
     step = rh.train.get_global_step().assign_add(1)
     with rh.MonitoredTrainingSession(checkpoint_dir=tmp_path, save_checkpoint_steps=1) as session:

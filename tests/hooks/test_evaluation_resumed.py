@@ -95,6 +95,39 @@ def test_an_evaluation_that_is_repeated_draws_what_the_dropped_one_has(tmp_path)
     assert run(tmp_path / "stopped", at=2) + run(tmp_path / "stopped") == undisturbed
 
 
+def test_what_a_repeated_evaluation_has_changed_is_saved_at_once(tmp_path):
+    """Although the restart ends before its first step."""
+
+    def run(directory, at=None, steps=None):
+        test_step, seen = Interrupted(at), []
+
+        def train_step(w, rate, batch):
+            seen.append(float(batch))
+            return w + rate * batch, rate, {"loss": w}
+
+        with rh.graph(train_step, w=0.0, rate=1.0, data=Shuffled(4), epochs=3).as_default():
+            evaluation = rh.EvaluationHook(test_step, Shuffled(2), every_n_epochs=1)
+            metric = evaluation.metric("w")
+            plateau = rh.ReduceOnPlateauHook(metric, "rate", mode="min", patience=0, factor=0.5)
+            with rh.MonitoredTrainingSession(
+                checkpoint_dir=directory, hooks=[evaluation, plateau]
+            ) as session:
+                while not session.should_stop() and steps is None:
+                    session.run("train_op")
+        return seen, test_step.calls
+
+    np.random.seed(0)
+    undisturbed, _ = run(tmp_path / "undisturbed")
+    np.random.seed(0)
+    before, _ = run(tmp_path / "stopped", at=3)
+    assert run(tmp_path / "stopped", steps=0) == ([], 2)
+    assert rh.load(tmp_path / "stopped", "rate") == 0.5
+    assert run(tmp_path / "stopped", steps=0) == ([], 0)
+    after, _ = run(tmp_path / "stopped")
+    assert before + after == undisturbed
+    assert rh.load(tmp_path / "stopped") == rh.load(tmp_path / "undisturbed")
+
+
 def scored(directory, make_stop, last=100, between=0.0):
     """Train with a score every 10 steps, and at the end; it is ``between`` between these steps."""
 

@@ -251,6 +251,27 @@ def test_hooks_of_the_chief_are_called_on_the_chief_alone():
     assert on_all(LocalGroup.together(2), train) == [[life, life], [[], life]]
 
 
+def test_all_ranks_save_what_a_hook_of_the_chief_changes_as_a_session_opens(tmp_path):
+    class Changes(rh.SessionRunHook):
+        runs_on = "chief"
+
+        def after_create_session(self, session, coord):
+            session.assign(session.read("w"))
+
+    def train(group):
+        group.barrier_secs = 10.0
+        counter()
+        rh.Variable(1.0, name="w")
+        saver = rh.Saver()
+        options = {"checkpoint_dir": tmp_path, "hooks": [Changes()], "saver": saver}
+        with rh.MonitoredTrainingSession(**options):
+            pass
+        return len(saver.last_checkpoints)
+
+    for _ in range(2):
+        assert on_all(LocalGroup.together(2), train) == [1, 1]
+
+
 def test_runs_on_is_checked():
     hook = rh.SessionRunHook()
     hook.runs_on = "rank 3"

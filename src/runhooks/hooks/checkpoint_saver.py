@@ -90,7 +90,8 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
 
     As in ``tf.compat.v1.train``. Checkpoints are ``<checkpoint_dir>/<checkpoint_basename>-<step>``.
     A step that the session was restored from, or that another such hook has already saved, is not
-    saved again, nor is a state in which ``NanTensorHook`` has found NaN. A resumed run saves at the
+    saved again, unless hooks have changed it as the session opened, as by an evaluation that is
+    repeated; nor is a state in which ``NanTensorHook`` has found NaN. A resumed run saves at the
     same steps as an uninterrupted one. Nothing is saved at the end if several ranks have ended at
     different steps.
 
@@ -191,6 +192,7 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
         if self._save_graph_def and not self._graph_written and current_group().is_chief:
             session_of(session).write_graph(self._checkpoint_dir)
             self._graph_written = True
+        _note_changes_of_all(session, self._path(step))
         self._saved = self._state(session, step) if self._is_restored(session, step) else None
         self._timer.start(step, session_of(session).epochs)
         if self._timer.last_triggered_step() is None:
@@ -341,9 +343,12 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
         return self._save_path + f"-{step}"  # a URL stays one that can be opened
 
     def _is_restored(self, session: RawSession, step: int) -> bool:
-        """Return whether the session is at a checkpoint that needs no ``after_save``."""
+        """Return whether the session is at a checkpoint that needs no ``after_save``.
+
+        Not if something has changed since, as by an evaluation that the hooks before have repeated.
+        """
         path = self._path(step)
-        if session_of(session).checkpoint != path or self._lacks_best(session, step):
+        if not session_of(session).is_saved_as(path) or self._lacks_best(session, step):
             return False
         if session_of(session).has_framework_saver:  # its saves are done at once
             return True
@@ -371,6 +376,13 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
                 "scaffold to CheckpointSaverHook"
             )
         return savers[0] if savers else Saver()
+
+
+def _note_changes_of_all(session: RawSession, path: str) -> None:
+    """Let all ranks save ``path`` again if a hook of one has changed what was restored from it."""
+    raw, group = session_of(session), current_group()
+    if group.size > 1 and group.agree("restored", str(raw.is_saved_as(path)), min) != str(True):
+        raw.note_unsaved()
 
 
 def _state_error(session: RawSession) -> str:

@@ -273,6 +273,8 @@ class EvaluatingHook(TimedHook):
         self._output.flush()  # readers of the files drop the steps that are made again
         if self._dropped_at == now:
             self._evaluate_in_training(session, None)
+            if self._dropped_at is None:
+                session_of(session).note_unsaved()  # or each restart would repeat it
 
     def next_due(self) -> Due | None:
         return self._timer.due()
