@@ -3,6 +3,7 @@
 import random
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from runhooks.arrays.torch import ARRAYS
 from runhooks.checkpoint import read_checkpoint
 from runhooks.errors import PeerFailedError
 from runhooks.ranks import LocalGroup, entered
+from tests.checkpoint.sealing import forge
 
 
 def saved(sess, tmp_path):
@@ -378,6 +380,85 @@ def test_checkpoint_of_another_model_changes_nothing(
         for name, array in before.items():
             np.testing.assert_array_equal(after[name], array)
         assert sess.global_step == 0
+
+
+class Layers(nn.Module):
+    def __init__(self, order):
+        super().__init__()
+        layers = {name: nn.Linear(3, 3, bias=False) for name in "ab"}
+        for name in order:
+            self.add_module(name, layers[name])
+
+    def forward(self, x):
+        return self.b(torch.tanh(self.a(x)))
+
+
+def ordered(order="ab", optimizer=torch.optim.Adam, groups=""):
+    """A session of layers of one shape, in an order, or in groups."""
+    model = Layers(order)
+    parameters = [{"params": getattr(model, it).parameters()} for it in groups]
+    updates = optimizer(parameters or model.parameters(), 0.1)
+
+    def step():
+        updates.zero_grad()
+        model(torch.ones(2, 3)).sum().backward()
+        updates.step()
+
+    return rh.Session(rh.torch.graph(step, model=model, updates=updates))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        ({}, {"order": "ba"}, r"'model/a\.weight' as number 0 of group 0, .* number 1 of group 0"),
+        ({"groups": "ab"}, {"groups": "ba"}, r"number 0 of group 0, .* number 0 of group 1"),
+        ({}, {}, None),
+        ({"optimizer": torch.optim.SGD}, {"optimizer": torch.optim.SGD, "order": "ba"}, None),
+    ],
+    ids=["layers", "groups", "same", "no state"],
+)
+def test_states_of_parameters_in_another_order_are_refused(before, after, words, tmp_path):
+    with ordered(**before) as sess:
+        sess.run("train_op")
+        path = saved(sess, tmp_path)
+    with ordered(**after) as sess:
+        if words is None:
+            rh.Saver().restore(sess, path)
+            return
+        with pytest.raises(ValueError, match=f"'updates' has parameters in another order.*{words}"):
+            rh.Saver().restore(sess, path)
+        assert sess.global_step == 0
+
+
+def test_a_checkpoint_without_names_of_parameters_is_read(tmp_path):
+    with ordered() as sess:
+        sess.run("train_op")
+        path = saved(sess, tmp_path)
+    forge(Path(path), lambda it: it.update(states=it["states"].replace('"parameters"', '"other"')))
+    with ordered() as sess:
+        rh.Saver().restore(sess, path)
+        assert sess.global_step == 1
+
+
+def test_shared_parameters_may_change_places(tmp_path):
+    def session(order):
+        model = Layers(order)
+        model.b.weight = model.a.weight
+        updates = torch.optim.Adam(model.parameters(), 0.1)
+
+        def step():
+            updates.zero_grad()
+            model(torch.ones(2, 3)).sum().backward()
+            updates.step()
+
+        return rh.Session(rh.torch.graph(step, model=model, updates=updates))
+
+    with session("ab") as sess:
+        sess.run("train_op")
+        path = saved(sess, tmp_path)
+    with session("ba") as sess:
+        rh.Saver().restore(sess, path)
+        assert sess.global_step == 1
 
 
 def test_part_that_is_gone_is_named(training, tmp_path):

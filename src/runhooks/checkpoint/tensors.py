@@ -288,7 +288,7 @@ class TensorFile:
 
     @property
     def is_of_checkpoint(self) -> bool:
-        """Whether it is a file of a checkpoint, of which the entries alone do not tell the arrays."""
+        """Whether it is a file of a checkpoint, whose entries alone do not tell its arrays."""
         return self._header.startswith(_BEGIN, _LENGTH.size)
 
     @cached_property

@@ -234,9 +234,7 @@ class NpzFile(Weights):
             if sum(it.compress_size for it in listed) > size:
                 raise ValueError("its members overlap")
             # NumPy writes no comments: one may hide the members behind it.
-            if any(it.comment for it in listed) or (
-                not self._members and size > _EMPTY
-            ):
+            if any(it.comment for it in listed) or (not self._members and size > _EMPTY):
                 raise ValueError("its list of members is damaged")
             for name, member in self._members.items():
                 with members.open(member) as data:

@@ -44,6 +44,8 @@ from runhooks.near_names import suggestion
 _log = logging.getLogger("runhooks")
 
 RATE = "learning_rate"
+#: What stands beside the state of an optimizer: the names of the parameters of each group.
+_PARAMETERS = "parameters"
 
 Optimizers = Mapping[str, torch.optim.Optimizer]
 
@@ -319,7 +321,10 @@ class TorchObjects:
         states: dict[str, Any] = {}
         for name, saved in self._saved.items():
             state = saved.state_dict()
-            found, states[OBJECT_STATES + name] = split(name, state, in_parts=share is not None)
+            found, kept = split(name, state, in_parts=share is not None)
+            if isinstance(saved, torch.optim.Optimizer):
+                kept[_PARAMETERS] = self._parameters_of(saved)
+            states[OBJECT_STATES + name] = kept
             tensors.update(found)
         if share is not None:
             sharded = sharded_tensors(tensors, self._held_by_all(tensors), share)
@@ -404,6 +409,7 @@ class TorchObjects:
             tensors = zip(names, loaded_from(arrays, load, names), strict=True)
             new[name] = join(saved, dict(tensors))
             problems += _misfits(name, self._saved[name], new[name])
+            problems += self._misplaced(name, saved.get(_PARAMETERS, ()), new[name])
         if problems:
             more = f"; and {len(problems) - 5} more" if len(problems) > 5 else ""
             raise ValueError(
@@ -488,6 +494,34 @@ class TorchObjects:
         else:
             return {}
         return {it: like for it, like in found.items() if like is not None}
+
+    def _parameters_of(self, optimizer: torch.optim.Optimizer) -> list[list[str | None]]:
+        """The names of the parameters of each group; None for one of no module of the graph."""
+        names = {
+            id(it): f"{name}/{path}"
+            for name, module in self.modules().items()
+            for path, it in module.named_parameters()
+        }
+        return [[names.get(id(it)) for it in group["params"]] for group in optimizer.param_groups]
+
+    def _misplaced(
+        self, name: str, saved: Sequence[Sequence[str | None]], state: Mapping[str, Any]
+    ) -> Iterator[str]:
+        """Tell of a parameter that is in another place, by which torch itself finds its state."""
+        if not saved or not (state["state"] or len(saved) > 1):
+            return
+        groups = [group["params"] for group in self._saved[name].param_groups]
+        places = {id(it): (n, i) for n, group in enumerate(groups) for i, it in enumerate(group)}
+        for number, group in enumerate(saved):
+            for index, parameter in enumerate(group):
+                place = None if parameter is None else places.get(id(self.find(parameter)))
+                if place not in (None, (number, index)):
+                    yield (
+                        f"{name!r} has parameters in another order: the checkpoint has "
+                        f"{parameter!r} as number {index} of group {number}, which is now "
+                        f"number {place[1]} of group {place[0]}"
+                    )
+                    return
 
     def _were_averages(self, name: str, saved: Collection[str]) -> bool:
         """Whether the averages ``saved`` are of the same parts as those called ``name``."""
