@@ -68,6 +68,16 @@ class Freeze(rh.SessionRunHook):
             session.assign({"learning_rate": 0.0})
 
 
+class BadHook(rh.SessionRunHook):
+    def after_run(self, run_context, run_values):
+        raise ValueError("a bad hook")
+
+
+class BadCallback(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        raise ValueError("a bad callback")
+
+
 def curve(folder):
     """Every batch, as other callbacks, Keras's own CSV, the model and the event file have it."""
     hook, logs, model = Recorder(**FETCHES, kernel="model/dense/kernel"), Logs(), make_model()
@@ -176,14 +186,6 @@ def exceptions(folder):
         def train_step(self, *args, **kwargs):
             raise ValueError("a bad batch")
 
-    class BadHook(rh.SessionRunHook):
-        def after_run(self, run_context, run_values):
-            raise ValueError("a bad hook")
-
-    class BadCallback(keras.callbacks.Callback):
-        def on_epoch_end(self, epoch, logs=None):
-            raise ValueError("a bad callback")
-
     found = {}
     for name, cls, more, others in (
         ("batch", BadModel, [], []),
@@ -201,6 +203,27 @@ def exceptions(folder):
         if cls is keras.Sequential:
             fit(model, epochs=1)  # the model is as it was
     return found
+
+
+def left(folder):
+    """Another callback, or a hook, ends a training by an error, and the model is trained again."""
+    model, hook = make_model(), Recorder()
+    fit(model, epochs=1)
+    train_function = model.train_function
+    found = {}
+    with contextlib.suppress(ValueError):
+        fit(model, rh.bridges.keras.Hooks([BadHook()]))
+    found["hook"] = model.train_function is train_function
+    hooks = rh.bridges.keras.Hooks([hook])
+    for name, callback in (("same", hooks), ("other", rh.bridges.keras.Hooks([Recorder()]))):
+        with contextlib.suppress(ValueError):
+            fit(model, hooks, BadCallback())
+        hook.calls.append(name)
+        fit(model, callback, epochs=1)
+        found[name] = model.train_function is train_function
+    fit(model, rh.bridges.keras.Hooks(), rh.bridges.keras.Hooks(), epochs=1)
+    found["two"] = model.train_function is train_function
+    return {"restored": found, "calls": [it.partition(" ")[0] for it in hook.calls]}
 
 
 def refused(folder):

@@ -12,7 +12,7 @@ import pytest
 PROGRAM = Path(__file__).with_name("keras_program.py")
 ON_ONE = [
     *("resume", "exceptions", "stop", "several_steps", "load_weights", "validation", "refused"),
-    "docs",
+    *("docs", "left"),
 ]
 
 
@@ -84,6 +84,16 @@ def test_hooks_hear_of_exceptions(on_one, place):
     found = on_one["exceptions"][place]
     assert found["raised"] == f"a bad {place}"
     assert found["calls"] == ["begin", "session 0", f"on_exception a bad {place}"]
+
+
+def test_a_training_that_fails_leaves_nothing_to_the_next(on_one):
+    left = on_one["left"]
+    assert left["restored"] == dict.fromkeys(["hook", "same", "other", "two"], True)
+    failed = ["begin", "session"]
+    assert left["calls"] == [
+        *(*failed, "same", "on_exception", "begin", "session", "end"),
+        *(*failed, "other", "on_exception"),
+    ]
 
 
 def test_request_stop_makes_the_batch_the_last(on_one):

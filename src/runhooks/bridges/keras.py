@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -60,10 +60,13 @@ class Hooks(LoopHooks, keras.callbacks.Callback):
         self._values = _KerasValues(self)
         self._step = 0  # that the epoch began with
         self._last_step = 0
-        self._train_function: Any = None  # that of the model, while ours is in its place
-        return BatchGraph(self._values, _engine())
+        return _KerasGraph(self._values, _engine(), self._reporting)
 
     def set_model(self, model: Any) -> None:
+        self._leave()
+        held = getattr(model, _ATTRIBUTE, None)
+        if held is not None and held.callback.model is model:
+            held.callback._leave()
         super().set_model(model)
         setattr(model, _ATTRIBUTE, _SavedStates(self))
 
@@ -75,8 +78,6 @@ class Hooks(LoopHooks, keras.callbacks.Callback):
             self._last_step = int(model.optimizer.iterations)
             if self._loop.open(self._last_step):
                 model.stop_training = True
-            self._train_function = model.train_function
-            model.train_function = self._reporting(model.train_function)
         self._step = self._last_step
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
@@ -94,30 +95,64 @@ class Hooks(LoopHooks, keras.callbacks.Callback):
             self._model.stop_training = True
 
     def on_train_end(self, logs: Any = None) -> None:
-        self._restore_train_function()
         self._loop.end()
 
-    def _reporting(self, train_function: Callable[..., Any]) -> Callable[..., Any]:
-        ends = good_ends()
+    def _leave(self) -> None:
+        """End a loop that another callback has left by an error, of which Keras tells nobody."""
+        self._loop.fail(RuntimeError("Keras has left its loop without an end"))
 
-        def reporting(*args: Any) -> Any:
-            try:
-                return train_function(*args)
-            except ends:  # of the data, which fit waits for
-                raise
-            except BaseException as error:
-                self._fail(error)
-                raise
+    @contextmanager
+    def _reporting(self) -> Iterator[None]:
+        """Hear of errors of the batches and their data inside the ``with`` block."""
+        model = self.model
+        mine = model.train_function = _Reporting(model.train_function, self._fail)
+        try:
+            yield
+        finally:
+            holder = model  # of mine, around which another callback may have put its own
+            while isinstance(holder.train_function, _Reporting):
+                if holder.train_function is mine:
+                    holder.train_function = mine.train_function
+                    break
+                holder = holder.train_function
 
-        return reporting
 
-    def _fail(self, error: BaseException) -> None:
-        self._restore_train_function()
-        super()._fail(error)
+class _Reporting:
+    """The train function of a model, which says how it has failed."""
 
-    def _restore_train_function(self) -> None:
-        if self._train_function is not None:
-            self._model.train_function, self._train_function = self._train_function, None
+    def __init__(
+        self, train_function: Callable[..., Any], fail: Callable[[BaseException], None]
+    ) -> None:
+        self.train_function = train_function
+        self._fail = fail
+        self._ends = good_ends()
+
+    def __call__(self, *args: Any) -> Any:
+        try:
+            return self.train_function(*args)
+        except self._ends:  # of the data, which fit waits for
+            raise
+        except BaseException as error:
+            self._fail(error)
+            raise
+
+
+class _KerasGraph(BatchGraph):
+    """A graph whose batches are ``reporting`` their errors while it is in use."""
+
+    def __init__(
+        self,
+        values: BatchValues,
+        engine: BatchEngine,
+        reporting: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        super().__init__(values, engine)
+        self._reporting = reporting
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        with super().in_use(), self._reporting():
+            yield
 
 
 class _KerasValues(BatchValues):
@@ -176,16 +211,16 @@ class _SavedStates(keras.Operation):
 
     def __init__(self, callback: Hooks) -> None:
         super().__init__()
-        self._callback = callback
+        self.callback = callback
 
     def save_own_variables(self, store: Any) -> None:
-        text = self._callback.state_dict()["hooks"]
+        text = self.callback.state_dict()["hooks"]
         store[_KEY] = np.frombuffer(text.encode(), np.uint8)
 
     def load_own_variables(self, store: Any) -> None:
         if _KEY in store.keys():  # noqa: SIM118 - it is no dict
             text = np.asarray(store[_KEY]).tobytes().decode()
-            self._callback.load_state_dict({"hooks": text})
+            self.callback.load_state_dict({"hooks": text})
 
 
 def _array(variable: Any) -> Any:
