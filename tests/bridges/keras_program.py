@@ -78,6 +78,12 @@ class BadCallback(keras.callbacks.Callback):
         raise ValueError("a bad callback")
 
 
+def cut_off(epoch, logs=None):
+    """Ends a training after its first epoch."""
+    if epoch == 1:
+        raise ValueError("cut off")
+
+
 def curve(folder):
     """Every batch, as other callbacks, Keras's own CSV, the model and the event file have it."""
     hook, logs, model = Recorder(**FETCHES, kernel="model/dense/kernel"), Logs(), make_model()
@@ -177,6 +183,38 @@ def load_weights(folder):
     plain.optimizer.build(plain.trainable_variables)
     plain.load_weights(path.format(batch=6))  # without the callback the states are no obstacle
     return {"steps": second.steps, "runs": second.runs, "plain": int(plain.optimizer.iterations)}
+
+
+def counts(folder):
+    """Fits of a model whose optimizer does not count its batches, and one that is cut off."""
+
+    def compiled(model):
+        optimizer = keras.optimizers.SGD(gradient_accumulation_steps=4)
+        model.compile(optimizer, "sparse_categorical_crossentropy")
+        return model
+
+    def steps(model, *callbacks):
+        hook = Recorder(loss="loss")
+        with contextlib.suppress(ValueError):
+            fit(model, rh.bridges.keras.Hooks([hook]), *callbacks)
+        return [hook.steps[0], hook.steps[-1]]
+
+    model = compiled(make_model())
+    fit(model, epochs=1)  # of which no hook hears
+    found = {"fits": [steps(model), steps(model, BadCallback()), steps(model)]}
+    found["compiled"] = steps(compiled(model))
+    path = str(folder / "a.weights.h5")
+    model.save_weights(path)
+    other = compiled(make_model())
+    rh.bridges.keras.Hooks().set_model(other)
+    other.optimizer.build(other.trainable_variables)
+    other.load_weights(path)
+    found["loaded"] = steps(other)
+    backup = keras.callbacks.BackupAndRestore(folder / "backup")
+    model = compiled(make_model())
+    found["cut_off"] = steps(model, backup, keras.callbacks.LambdaCallback(on_epoch_begin=cut_off))
+    found["resumed"] = steps(compiled(make_model()), backup)
+    return found
 
 
 def exceptions(folder):

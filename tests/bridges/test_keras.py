@@ -12,7 +12,7 @@ import pytest
 PROGRAM = Path(__file__).with_name("keras_program.py")
 ON_ONE = [
     *("resume", "exceptions", "stop", "several_steps", "load_weights", "validation", "refused"),
-    *("docs", "left"),
+    *("docs", "left", "counts"),
 ]
 
 
@@ -77,6 +77,16 @@ def test_a_training_resumes_in_mid_epoch_with_the_states_of_the_hooks(on_one):
         *("begin", "session 0", "on_exception "),
         *("begin", "session 10", "end 18"),
     ]
+
+
+def test_the_global_step_counts_batches_over_fits_and_resumes_whatever_the_optimizer_counts(on_one):
+    assert on_one["counts"] == {
+        "fits": [[3, 18], [19, 26], [27, 42]],  # after 8 batches, which the optimizer counts as 2
+        "compiled": [1, 16],
+        "loaded": [17, 32],
+        "cut_off": [1, 8],
+        "resumed": [9, 16],
+    }
 
 
 @pytest.mark.parametrize("place", ["batch", "hook", "callback"])

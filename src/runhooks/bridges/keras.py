@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
@@ -19,7 +20,7 @@ require("keras", "keras>=3")
 import keras  # noqa: E402
 
 _ATTRIBUTE = "runhooks_hooks"  # of a model, saved and loaded with it
-_KEY = "states"
+_KEY, _STEP_KEY = "states", "global_step"
 
 
 class Hooks(LoopHooks, keras.callbacks.Callback):
@@ -32,8 +33,10 @@ class Hooks(LoopHooks, keras.callbacks.Callback):
     - ``"learning_rate"``, and ``"epoch"``, counted from 0;
     - ``"model/dense/kernel"``: a weight, by its path in the model; ``"model"`` is a dict of all.
 
-    The global step is ``optimizer.iterations``. With ``steps_per_execution=n``, a run is ``n``
-    batches. ``request_stop`` sets ``model.stop_training``, so the current batch is the last.
+    The global step counts the batches of a model since ``compile``, whether or not they update it.
+    It goes on in the next ``fit`` and from a checkpoint, and begins with ``optimizer.iterations``
+    where nothing has counted yet. With ``steps_per_execution=n``, a run is ``n`` batches.
+    ``request_stop`` sets ``model.stop_training``, so the current batch is the last.
 
     Checkpoints that Keras writes hold the states of the hooks: put this callback before the one
     that saves. ``BackupAndRestore`` restores them. To load weights before ``fit``, call
@@ -59,7 +62,6 @@ class Hooks(LoopHooks, keras.callbacks.Callback):
     def _make_graph(self) -> BatchGraph:
         self._values = _KerasValues(self)
         self._step = 0  # that the epoch began with
-        self._last_step = 0
         return _KerasGraph(self._values, _engine(), self._reporting)
 
     def set_model(self, model: Any) -> None:
@@ -68,24 +70,26 @@ class Hooks(LoopHooks, keras.callbacks.Callback):
         if held is not None and held.callback.model is model:
             held.callback._leave()
         super().set_model(model)
-        setattr(model, _ATTRIBUTE, _SavedStates(self))
+        self._saved = _SavedStates(self, held)
+        setattr(model, _ATTRIBUTE, self._saved)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         # In on_train_begin a callback that comes later may restore the model.
         self._values.epoch = epoch
         if not self._loop.is_open:
             model = self.model
-            self._last_step = int(model.optimizer.iterations)
-            if self._loop.open(self._last_step):
+            if self._saved.step is None:
+                self._saved.step = int(model.optimizer.iterations)
+            if self._loop.open(self._saved.step):
                 model.stop_training = True
-        self._step = self._last_step
+        self._step = self._saved.step or 0
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         self._loop.before_batch()
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         self._values.logs = logs
-        self._last_step = step = self._step + batch + 1
+        self._saved.step = step = self._step + batch + 1
         if self._loop.after_batch(step):
             self._model.stop_training = True
 
@@ -207,18 +211,34 @@ class _KerasValues(BatchValues):
 
 
 class _SavedStates(keras.Operation):
-    """The states of the hooks of a callback, as an attribute of its model."""
+    """The states of the hooks of a callback and the global step, as an attribute of its model.
 
-    def __init__(self, callback: Hooks) -> None:
+    Args:
+        callback: The callback.
+        before: That of a training before, which has counted.
+    """
+
+    def __init__(self, callback: Hooks, before: _SavedStates | None) -> None:
         super().__init__()
         self.callback = callback
+        # A model that is compiled anew begins anew. (What is no reference would be saved twice.)
+        self._compiled = weakref.ref(getattr(callback.model, "optimizer", None) or callback.model)
+        goes_on = before is not None and before._compiled() is self._compiled()
+        #: The global step; None: nothing has counted yet.
+        self.step: int | None = before.step if before is not None and goes_on else None
 
     def save_own_variables(self, store: Any) -> None:
         text = self.callback.state_dict()["hooks"]
         store[_KEY] = np.frombuffer(text.encode(), np.uint8)
+        if self.step is not None:
+            store[_STEP_KEY] = np.asarray(self.step)
 
     def load_own_variables(self, store: Any) -> None:
-        if _KEY in store.keys():  # noqa: SIM118 - it is no dict
+        keys = store.keys()
+        # What was trained already in an open loop still counts.
+        if _STEP_KEY in keys and not self.callback._loop.is_open:
+            self.step = int(np.asarray(store[_STEP_KEY]))
+        if _KEY in keys:
             text = np.asarray(store[_KEY]).tobytes().decode()
             self.callback.load_state_dict({"hooks": text})
 
