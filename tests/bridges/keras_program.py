@@ -84,6 +84,11 @@ def cut_off(epoch, logs=None):
         raise ValueError("cut off")
 
 
+def no_batch(batch, logs=None):
+    """Ends a training before its first batch."""
+    raise ValueError("no batch")
+
+
 def curve(folder):
     """Every batch, as other callbacks, Keras's own CSV, the model and the event file have it."""
     hook, logs, model = Recorder(**FETCHES, kernel="model/dense/kernel"), Logs(), make_model()
@@ -113,6 +118,27 @@ def stop(folder):
     hooks = rh.bridges.keras.Hooks([rh.StopAtStepHook(last_step=11), hook])
     fit(model, hooks, epochs=5)
     return {"iterations": int(model.optimizer.iterations), "steps": hook.steps}
+
+
+def finished(folder):
+    """A training that a hook has stopped is started again, and then for more steps."""
+    hook, logs, model = Recorder(), Logs(), make_model()
+    found = []
+    for last_step in (5, 5, 7):
+        hooks = rh.bridges.keras.Hooks([rh.StopAtStepHook(last_step=last_step), hook])
+        history = fit(model, hooks, logs, epochs=5, validation_data=(X[:32], Y[:32])).history
+        found.append([int(model.optimizer.iterations), sorted(history)])
+    hooks = rh.bridges.keras.Hooks([rh.StopAtStepHook(last_step=7)])
+    with contextlib.suppress(ValueError):
+        fit(model, hooks, keras.callbacks.LambdaCallback(on_train_batch_begin=no_batch))
+    fit(model, epochs=1)
+    return {
+        "calls": hook.calls,
+        "steps": hook.steps,
+        "logs": [sorted(it) for it in logs.values],
+        "found": found,
+        "then": int(model.optimizer.iterations),
+    }
 
 
 def validation(folder):

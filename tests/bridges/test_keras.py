@@ -24,7 +24,7 @@ def scenes(request, tmp_path_factory):
     @cache
     def status(backend):
         launcher = request.getfixturevalue(f"{backend}_launcher")
-        names = ["curve", *{"tensorflow": ON_ONE}.get(backend, [])]
+        names = ["curve", "finished", *{"tensorflow": ON_ONE}.get(backend, [])]
         log, output = folder / f"{backend}.log", folder / f"{backend}.json"
         return launcher.wait(launcher.start(log, PROGRAM, output, *names))
 
@@ -108,6 +108,25 @@ def test_a_training_that_fails_leaves_nothing_to_the_next(on_one):
 
 def test_request_stop_makes_the_batch_the_last(on_one):
     assert on_one["stop"] == {"iterations": 11, "steps": list(range(1, 12))}
+
+
+@pytest.mark.parametrize("backend", ["tensorflow", "jax", "torch"])  # each has its own fit
+def test_a_finished_training_that_is_started_again_makes_no_update(scenes, backend):
+    finished = scenes(backend)["finished"]
+    assert finished["steps"] == list(range(1, 8))
+    assert finished["calls"] == [
+        *("begin", "session 0", "end 5"),
+        *("begin", "session 5", "end 5"),
+        *("begin", "session 5", "end 7"),
+    ]
+    values, validated = ["accuracy", "loss"], ["val_accuracy", "val_loss"]
+    assert finished["logs"] == [values] * 5 + [[]] + [values] * 2
+    assert finished["found"] == [
+        [5, values + validated],
+        [5, validated],
+        [7, values + validated],
+    ]
+    assert finished["then"] == 7 + 8  # a training without hooks passes over nothing
 
 
 def test_a_validation_stops_the_training_where_kerass_early_stopping_does(on_one):

@@ -76,13 +76,12 @@ class Hooks(LoopHooks, keras.callbacks.Callback):
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         # In on_train_begin a callback that comes later may restore the model.
         self._values.epoch = epoch
-        if not self._loop.is_open:
-            model = self.model
-            if self._saved.step is None:
-                self._saved.step = int(model.optimizer.iterations)
-            if self._loop.open(self._saved.step):
-                model.stop_training = True
-        self._step = self._saved.step or 0
+        if self._saved.step is None:
+            self._saved.step = int(self.model.optimizer.iterations)
+        self._step = self._saved.step
+        if not self._loop.is_open and self._loop.open(self._step):
+            self._loop.end()
+            self._pass_over()
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         self._loop.before_batch()
@@ -100,6 +99,21 @@ class Hooks(LoopHooks, keras.callbacks.Callback):
 
     def on_train_end(self, logs: Any = None) -> None:
         self._loop.end()
+
+    def _pass_over(self) -> None:
+        """Let Keras, which looks after a batch whether it is to stop, make nothing of its first."""
+        model = self.model
+        model.stop_training = True
+        self._step -= model.steps_per_execution  # which on_train_batch_end adds
+        train_function = model.train_function
+
+        def passing(*args: Any) -> Any:
+            model.train_function = train_function
+            if not model.stop_training:  # another callback has raised, and fit is called again
+                return train_function(*args)
+            return ({}, args[0]) if len(args) == 2 else {}  # JAX's has the state, and returns it
+
+        model.train_function = passing
 
     def _leave(self) -> None:
         """End a loop that another callback has left by an error, of which Keras tells nobody."""
