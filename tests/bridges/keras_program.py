@@ -163,6 +163,26 @@ def validation(folder):
     return {"ours": ours, "theirs": theirs, "steps": steps}
 
 
+def same_paths(folder):
+    """Two models from one function have weights of one path."""
+
+    def encoder(name):
+        image = keras.Input((64,))
+        return keras.Model(image, keras.layers.Dense(2, name="code")(image), name=name)
+
+    image, left, right = keras.Input((64,)), encoder("left"), encoder("right")
+    codes = keras.layers.Concatenate()([left(image), right(image)])
+    model = keras.Model(image, keras.layers.Dense(10, "softmax", name="head")(codes))
+    model.compile("sgd", "sparse_categorical_crossentropy")
+    hook = Recorder(all="model", first="model/code/kernel", second="model/code/kernel_1")
+    hook.after_run = lambda context, values: hook.values.append(values.results)
+    fit(model, rh.bridges.keras.Hooks([hook]), epochs=1)
+    kernels = [keras.ops.convert_to_numpy(it.layers[-1].kernel) for it in (left, right)]
+    last = hook.values[-1]
+    same = [np.array_equal(last[it], x) for it, x in zip(("first", "second"), kernels, strict=True)]
+    return {"all": sorted(last["all"]), "same": same}
+
+
 def several_steps(folder):
     """Two batches are one run."""
     hook = Recorder(loss="loss")

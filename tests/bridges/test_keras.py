@@ -12,7 +12,7 @@ import pytest
 PROGRAM = Path(__file__).with_name("keras_program.py")
 ON_ONE = [
     *("resume", "exceptions", "stop", "several_steps", "load_weights", "validation", "refused"),
-    *("docs", "left", "counts"),
+    *("docs", "left", "counts", "same_paths"),
 ]
 
 
@@ -131,6 +131,13 @@ def test_a_finished_training_that_is_started_again_makes_no_update(scenes, backe
 
 def test_a_validation_stops_the_training_where_kerass_early_stopping_does(on_one):
     assert on_one["validation"] == {"ours": 3, "theirs": 3, "steps": [8, 16, 24]}
+
+
+def test_weights_of_one_path_are_numbered(on_one):
+    found = on_one["same_paths"]
+    codes = ["code/bias", "code/bias_1", "code/kernel", "code/kernel_1"]
+    assert found["all"] == [*codes, "head/bias", "head/kernel"]
+    assert found["same"] == [True, True]
 
 
 def test_several_steps_per_execution_are_one_run(on_one):

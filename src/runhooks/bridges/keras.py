@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
+from itertools import chain, count
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,8 @@ class Hooks(LoopHooks, keras.callbacks.Callback):
     - ``"loss"``, ``"metrics/accuracy"`` and so on, as other callbacks receive them: means over the
       epoch so far; ``"metrics"`` is a dict of all;
     - ``"learning_rate"``, and ``"epoch"``, counted from 0;
-    - ``"model/dense/kernel"``: a weight, by its path in the model; ``"model"`` is a dict of all.
+    - ``"model/dense/kernel"``: a weight, by its path in the model; ``"model"`` is a dict of all. A
+      second one of this path, in the order of ``model.weights``, is ``"model/dense/kernel_1"``.
 
     The global step counts the batches of a model since ``compile``, whether or not they update it.
     It goes on in the next ``fit`` and from a checkpoint, and begins with ``optimizer.iterations``
@@ -220,8 +222,13 @@ class _KerasValues(BatchValues):
         model = self._callback.model
         if model is None:
             return {}
-        prefix = f"{model.name}/"
-        return {it.path.removeprefix(prefix): it for it in model.weights}
+        prefix, found = f"{model.name}/", {}
+        for weight in model.weights:
+            path = weight.path.removeprefix(prefix)
+            # Layers of one name, as of two models from one function, have weights of one path.
+            paths = chain([path], (f"{path}_{number}" for number in count(1)))
+            found[next(it for it in paths if it not in found)] = weight
+        return found
 
 
 class _SavedStates(keras.Operation):
