@@ -68,6 +68,27 @@ class Freeze(rh.SessionRunHook):
             session.assign({"learning_rate": 0.0})
 
 
+class BadHook(rh.SessionRunHook):
+    def after_run(self, run_context, run_values):
+        raise ValueError("a bad hook")
+
+
+class BadCallback(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        raise ValueError("a bad callback")
+
+
+def cut_off(epoch, logs=None):
+    """Ends a training after its first epoch."""
+    if epoch == 1:
+        raise ValueError("cut off")
+
+
+def no_batch(batch, logs=None):
+    """Ends a training before its first batch."""
+    raise ValueError("no batch")
+
+
 def curve(folder):
     """Every batch, as other callbacks, Keras's own CSV, the model and the event file have it."""
     hook, logs, model = Recorder(**FETCHES, kernel="model/dense/kernel"), Logs(), make_model()
@@ -99,6 +120,27 @@ def stop(folder):
     return {"iterations": int(model.optimizer.iterations), "steps": hook.steps}
 
 
+def finished(folder):
+    """A training that a hook has stopped is started again, and then for more steps."""
+    hook, logs, model = Recorder(), Logs(), make_model()
+    found = []
+    for last_step in (5, 5, 7):
+        hooks = rh.bridges.keras.Hooks([rh.StopAtStepHook(last_step=last_step), hook])
+        history = fit(model, hooks, logs, epochs=5, validation_data=(X[:32], Y[:32])).history
+        found.append([int(model.optimizer.iterations), sorted(history)])
+    hooks = rh.bridges.keras.Hooks([rh.StopAtStepHook(last_step=7)])
+    with contextlib.suppress(ValueError):
+        fit(model, hooks, keras.callbacks.LambdaCallback(on_train_batch_begin=no_batch))
+    fit(model, epochs=1)
+    return {
+        "calls": hook.calls,
+        "steps": hook.steps,
+        "logs": [sorted(it) for it in logs.values],
+        "found": found,
+        "then": int(model.optimizer.iterations),
+    }
+
+
 def validation(folder):
     """A hook stops at the end of the epoch at which Keras's own early stopping does."""
 
@@ -119,6 +161,26 @@ def validation(folder):
     theirs = run(keras.callbacks.EarlyStopping("val_metric", patience=2, mode="min"))
     steps = [it.step for it in read_events(folder / "eval") if it.tag == "val_metric"]
     return {"ours": ours, "theirs": theirs, "steps": steps}
+
+
+def same_paths(folder):
+    """Two models from one function have weights of one path."""
+
+    def encoder(name):
+        image = keras.Input((64,))
+        return keras.Model(image, keras.layers.Dense(2, name="code")(image), name=name)
+
+    image, left, right = keras.Input((64,)), encoder("left"), encoder("right")
+    codes = keras.layers.Concatenate()([left(image), right(image)])
+    model = keras.Model(image, keras.layers.Dense(10, "softmax", name="head")(codes))
+    model.compile("sgd", "sparse_categorical_crossentropy")
+    hook = Recorder(all="model", first="model/code/kernel", second="model/code/kernel_1")
+    hook.after_run = lambda context, values: hook.values.append(values.results)
+    fit(model, rh.bridges.keras.Hooks([hook]), epochs=1)
+    kernels = [keras.ops.convert_to_numpy(it.layers[-1].kernel) for it in (left, right)]
+    last = hook.values[-1]
+    same = [np.array_equal(last[it], x) for it, x in zip(("first", "second"), kernels, strict=True)]
+    return {"all": sorted(last["all"]), "same": same}
 
 
 def several_steps(folder):
@@ -169,20 +231,44 @@ def load_weights(folder):
     return {"steps": second.steps, "runs": second.runs, "plain": int(plain.optimizer.iterations)}
 
 
+def counts(folder):
+    """Fits of a model whose optimizer does not count its batches, and one that is cut off."""
+
+    def compiled(model):
+        optimizer = keras.optimizers.SGD(gradient_accumulation_steps=4)
+        model.compile(optimizer, "sparse_categorical_crossentropy")
+        return model
+
+    def steps(model, *callbacks):
+        hook = Recorder(loss="loss")
+        with contextlib.suppress(ValueError):
+            fit(model, rh.bridges.keras.Hooks([hook]), *callbacks)
+        return [hook.steps[0], hook.steps[-1]]
+
+    model = compiled(make_model())
+    fit(model, epochs=1)  # of which no hook hears
+    found = {"fits": [steps(model), steps(model, BadCallback()), steps(model)]}
+    found["compiled"] = steps(compiled(model))
+    path = str(folder / "a.weights.h5")
+    model.save_weights(path)
+    other = compiled(make_model())
+    rh.bridges.keras.Hooks().set_model(other)
+    other.optimizer.build(other.trainable_variables)
+    other.load_weights(path)
+    found["loaded"] = steps(other)
+    backup = keras.callbacks.BackupAndRestore(folder / "backup")
+    model = compiled(make_model())
+    found["cut_off"] = steps(model, backup, keras.callbacks.LambdaCallback(on_epoch_begin=cut_off))
+    found["resumed"] = steps(compiled(make_model()), backup)
+    return found
+
+
 def exceptions(folder):
     """A batch, a hook, and another callback raise."""
 
     class BadModel(keras.Sequential):
         def train_step(self, *args, **kwargs):
             raise ValueError("a bad batch")
-
-    class BadHook(rh.SessionRunHook):
-        def after_run(self, run_context, run_values):
-            raise ValueError("a bad hook")
-
-    class BadCallback(keras.callbacks.Callback):
-        def on_epoch_end(self, epoch, logs=None):
-            raise ValueError("a bad callback")
 
     found = {}
     for name, cls, more, others in (
@@ -201,6 +287,27 @@ def exceptions(folder):
         if cls is keras.Sequential:
             fit(model, epochs=1)  # the model is as it was
     return found
+
+
+def left(folder):
+    """Another callback, or a hook, ends a training by an error, and the model is trained again."""
+    model, hook = make_model(), Recorder()
+    fit(model, epochs=1)
+    train_function = model.train_function
+    found = {}
+    with contextlib.suppress(ValueError):
+        fit(model, rh.bridges.keras.Hooks([BadHook()]))
+    found["hook"] = model.train_function is train_function
+    hooks = rh.bridges.keras.Hooks([hook])
+    for name, callback in (("same", hooks), ("other", rh.bridges.keras.Hooks([Recorder()]))):
+        with contextlib.suppress(ValueError):
+            fit(model, hooks, BadCallback())
+        hook.calls.append(name)
+        fit(model, callback, epochs=1)
+        found[name] = model.train_function is train_function
+    fit(model, rh.bridges.keras.Hooks(), rh.bridges.keras.Hooks(), epochs=1)
+    found["two"] = model.train_function is train_function
+    return {"restored": found, "calls": [it.partition(" ")[0] for it in hook.calls]}
 
 
 def refused(folder):

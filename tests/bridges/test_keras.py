@@ -12,7 +12,7 @@ import pytest
 PROGRAM = Path(__file__).with_name("keras_program.py")
 ON_ONE = [
     *("resume", "exceptions", "stop", "several_steps", "load_weights", "validation", "refused"),
-    "docs",
+    *("docs", "left", "counts", "same_paths"),
 ]
 
 
@@ -24,7 +24,7 @@ def scenes(request, tmp_path_factory):
     @cache
     def status(backend):
         launcher = request.getfixturevalue(f"{backend}_launcher")
-        names = ["curve", *{"tensorflow": ON_ONE}.get(backend, [])]
+        names = ["curve", "finished", *{"tensorflow": ON_ONE}.get(backend, [])]
         log, output = folder / f"{backend}.log", folder / f"{backend}.json"
         return launcher.wait(launcher.start(log, PROGRAM, output, *names))
 
@@ -79,6 +79,16 @@ def test_a_training_resumes_in_mid_epoch_with_the_states_of_the_hooks(on_one):
     ]
 
 
+def test_the_global_step_counts_batches_over_fits_and_resumes_whatever_the_optimizer_counts(on_one):
+    assert on_one["counts"] == {
+        "fits": [[3, 18], [19, 26], [27, 42]],  # after 8 batches, which the optimizer counts as 2
+        "compiled": [1, 16],
+        "loaded": [17, 32],
+        "cut_off": [1, 8],
+        "resumed": [9, 16],
+    }
+
+
 @pytest.mark.parametrize("place", ["batch", "hook", "callback"])
 def test_hooks_hear_of_exceptions(on_one, place):
     found = on_one["exceptions"][place]
@@ -86,12 +96,48 @@ def test_hooks_hear_of_exceptions(on_one, place):
     assert found["calls"] == ["begin", "session 0", f"on_exception a bad {place}"]
 
 
+def test_a_training_that_fails_leaves_nothing_to_the_next(on_one):
+    left = on_one["left"]
+    assert left["restored"] == dict.fromkeys(["hook", "same", "other", "two"], True)
+    failed = ["begin", "session"]
+    assert left["calls"] == [
+        *(*failed, "same", "on_exception", "begin", "session", "end"),
+        *(*failed, "other", "on_exception"),
+    ]
+
+
 def test_request_stop_makes_the_batch_the_last(on_one):
     assert on_one["stop"] == {"iterations": 11, "steps": list(range(1, 12))}
 
 
+@pytest.mark.parametrize("backend", ["tensorflow", "jax", "torch"])  # each has its own fit
+def test_a_finished_training_that_is_started_again_makes_no_update(scenes, backend):
+    finished = scenes(backend)["finished"]
+    assert finished["steps"] == list(range(1, 8))
+    assert finished["calls"] == [
+        *("begin", "session 0", "end 5"),
+        *("begin", "session 5", "end 5"),
+        *("begin", "session 5", "end 7"),
+    ]
+    values, validated = ["accuracy", "loss"], ["val_accuracy", "val_loss"]
+    assert finished["logs"] == [values] * 5 + [[]] + [values] * 2
+    assert finished["found"] == [
+        [5, values + validated],
+        [5, validated],
+        [7, values + validated],
+    ]
+    assert finished["then"] == 7 + 8  # a training without hooks passes over nothing
+
+
 def test_a_validation_stops_the_training_where_kerass_early_stopping_does(on_one):
     assert on_one["validation"] == {"ours": 3, "theirs": 3, "steps": [8, 16, 24]}
+
+
+def test_weights_of_one_path_are_numbered(on_one):
+    found = on_one["same_paths"]
+    codes = ["code/bias", "code/bias_1", "code/kernel", "code/kernel_1"]
+    assert found["all"] == [*codes, "head/bias", "head/kernel"]
+    assert found["same"] == [True, True]
 
 
 def test_several_steps_per_execution_are_one_run(on_one):

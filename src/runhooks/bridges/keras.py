@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
+from itertools import chain, count
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,7 @@ require("keras", "keras>=3")
 import keras  # noqa: E402
 
 _ATTRIBUTE = "runhooks_hooks"  # of a model, saved and loaded with it
-_KEY = "states"
+_KEY, _STEP_KEY = "states", "global_step"
 
 
 class Hooks(LoopHooks, keras.callbacks.Callback):
@@ -30,10 +32,13 @@ class Hooks(LoopHooks, keras.callbacks.Callback):
     - ``"loss"``, ``"metrics/accuracy"`` and so on, as other callbacks receive them: means over the
       epoch so far; ``"metrics"`` is a dict of all;
     - ``"learning_rate"``, and ``"epoch"``, counted from 0;
-    - ``"model/dense/kernel"``: a weight, by its path in the model; ``"model"`` is a dict of all.
+    - ``"model/dense/kernel"``: a weight, by its path in the model; ``"model"`` is a dict of all. A
+      second one of this path, in the order of ``model.weights``, is ``"model/dense/kernel_1"``.
 
-    The global step is ``optimizer.iterations``. With ``steps_per_execution=n``, a run is ``n``
-    batches. ``request_stop`` sets ``model.stop_training``, so the current batch is the last.
+    The global step counts the batches of a model since ``compile``, whether or not they update it.
+    It goes on in the next ``fit`` and from a checkpoint, and begins with ``optimizer.iterations``
+    where nothing has counted yet. With ``steps_per_execution=n``, a run is ``n`` batches.
+    ``request_stop`` sets ``model.stop_training``, so the current batch is the last.
 
     Checkpoints that Keras writes hold the states of the hooks: put this callback before the one
     that saves. ``BackupAndRestore`` restores them. To load weights before ``fit``, call
@@ -59,32 +64,33 @@ class Hooks(LoopHooks, keras.callbacks.Callback):
     def _make_graph(self) -> BatchGraph:
         self._values = _KerasValues(self)
         self._step = 0  # that the epoch began with
-        self._last_step = 0
-        self._train_function: Any = None  # that of the model, while ours is in its place
-        return BatchGraph(self._values, _engine())
+        return _KerasGraph(self._values, _engine(), self._reporting)
 
     def set_model(self, model: Any) -> None:
+        self._leave()
+        held = getattr(model, _ATTRIBUTE, None)
+        if held is not None and held.callback.model is model:
+            held.callback._leave()
         super().set_model(model)
-        setattr(model, _ATTRIBUTE, _SavedStates(self))
+        self._saved = _SavedStates(self, held)
+        setattr(model, _ATTRIBUTE, self._saved)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         # In on_train_begin a callback that comes later may restore the model.
         self._values.epoch = epoch
-        if not self._loop.is_open:
-            model = self.model
-            self._last_step = int(model.optimizer.iterations)
-            if self._loop.open(self._last_step):
-                model.stop_training = True
-            self._train_function = model.train_function
-            model.train_function = self._reporting(model.train_function)
-        self._step = self._last_step
+        if self._saved.step is None:
+            self._saved.step = int(self.model.optimizer.iterations)
+        self._step = self._saved.step
+        if not self._loop.is_open and self._loop.open(self._step):
+            self._loop.end()
+            self._pass_over()
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         self._loop.before_batch()
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         self._values.logs = logs
-        self._last_step = step = self._step + batch + 1
+        self._saved.step = step = self._step + batch + 1
         if self._loop.after_batch(step):
             self._model.stop_training = True
 
@@ -94,30 +100,79 @@ class Hooks(LoopHooks, keras.callbacks.Callback):
             self._model.stop_training = True
 
     def on_train_end(self, logs: Any = None) -> None:
-        self._restore_train_function()
         self._loop.end()
 
-    def _reporting(self, train_function: Callable[..., Any]) -> Callable[..., Any]:
-        ends = good_ends()
+    def _pass_over(self) -> None:
+        """Let Keras, which looks after a batch whether it is to stop, make nothing of its first."""
+        model = self.model
+        model.stop_training = True
+        self._step -= model.steps_per_execution  # which on_train_batch_end adds
+        train_function = model.train_function
 
-        def reporting(*args: Any) -> Any:
-            try:
+        def passing(*args: Any) -> Any:
+            model.train_function = train_function
+            if not model.stop_training:  # another callback has raised, and fit is called again
                 return train_function(*args)
-            except ends:  # of the data, which fit waits for
-                raise
-            except BaseException as error:
-                self._fail(error)
-                raise
+            return ({}, args[0]) if len(args) == 2 else {}  # JAX's has the state, and returns it
 
-        return reporting
+        model.train_function = passing
 
-    def _fail(self, error: BaseException) -> None:
-        self._restore_train_function()
-        super()._fail(error)
+    def _leave(self) -> None:
+        """End a loop that another callback has left by an error, of which Keras tells nobody."""
+        self._loop.fail(RuntimeError("Keras has left its loop without an end"))
 
-    def _restore_train_function(self) -> None:
-        if self._train_function is not None:
-            self._model.train_function, self._train_function = self._train_function, None
+    @contextmanager
+    def _reporting(self) -> Iterator[None]:
+        """Hear of errors of the batches and their data inside the ``with`` block."""
+        model = self.model
+        mine = model.train_function = _Reporting(model.train_function, self._fail)
+        try:
+            yield
+        finally:
+            holder = model  # of mine, around which another callback may have put its own
+            while isinstance(holder.train_function, _Reporting):
+                if holder.train_function is mine:
+                    holder.train_function = mine.train_function
+                    break
+                holder = holder.train_function
+
+
+class _Reporting:
+    """The train function of a model, which says how it has failed."""
+
+    def __init__(
+        self, train_function: Callable[..., Any], fail: Callable[[BaseException], None]
+    ) -> None:
+        self.train_function = train_function
+        self._fail = fail
+        self._ends = good_ends()
+
+    def __call__(self, *args: Any) -> Any:
+        try:
+            return self.train_function(*args)
+        except self._ends:  # of the data, which fit waits for
+            raise
+        except BaseException as error:
+            self._fail(error)
+            raise
+
+
+class _KerasGraph(BatchGraph):
+    """A graph whose batches are ``reporting`` their errors while it is in use."""
+
+    def __init__(
+        self,
+        values: BatchValues,
+        engine: BatchEngine,
+        reporting: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        super().__init__(values, engine)
+        self._reporting = reporting
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        with super().in_use(), self._reporting():
+            yield
 
 
 class _KerasValues(BatchValues):
@@ -167,25 +222,46 @@ class _KerasValues(BatchValues):
         model = self._callback.model
         if model is None:
             return {}
-        prefix = f"{model.name}/"
-        return {it.path.removeprefix(prefix): it for it in model.weights}
+        prefix, found = f"{model.name}/", {}
+        for weight in model.weights:
+            path = weight.path.removeprefix(prefix)
+            # Layers of one name, as of two models from one function, have weights of one path.
+            paths = chain([path], (f"{path}_{number}" for number in count(1)))
+            found[next(it for it in paths if it not in found)] = weight
+        return found
 
 
 class _SavedStates(keras.Operation):
-    """The states of the hooks of a callback, as an attribute of its model."""
+    """The states of the hooks of a callback and the global step, as an attribute of its model.
 
-    def __init__(self, callback: Hooks) -> None:
+    Args:
+        callback: The callback.
+        before: That of a training before, which has counted.
+    """
+
+    def __init__(self, callback: Hooks, before: _SavedStates | None) -> None:
         super().__init__()
-        self._callback = callback
+        self.callback = callback
+        # A model that is compiled anew begins anew. (What is no reference would be saved twice.)
+        self._compiled = weakref.ref(getattr(callback.model, "optimizer", None) or callback.model)
+        goes_on = before is not None and before._compiled() is self._compiled()
+        #: The global step; None: nothing has counted yet.
+        self.step: int | None = before.step if before is not None and goes_on else None
 
     def save_own_variables(self, store: Any) -> None:
-        text = self._callback.state_dict()["hooks"]
+        text = self.callback.state_dict()["hooks"]
         store[_KEY] = np.frombuffer(text.encode(), np.uint8)
+        if self.step is not None:
+            store[_STEP_KEY] = np.asarray(self.step)
 
     def load_own_variables(self, store: Any) -> None:
-        if _KEY in store.keys():  # noqa: SIM118 - it is no dict
+        keys = store.keys()
+        # What was trained already in an open loop still counts.
+        if _STEP_KEY in keys and not self.callback._loop.is_open:
+            self.step = int(np.asarray(store[_STEP_KEY]))
+        if _KEY in keys:
             text = np.asarray(store[_KEY]).tobytes().decode()
-            self._callback.load_state_dict({"hooks": text})
+            self.callback.load_state_dict({"hooks": text})
 
 
 def _array(variable: Any) -> Any:
