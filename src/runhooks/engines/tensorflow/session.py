@@ -85,7 +85,7 @@ class CallableRun(PreparedRun):
     def again(self, feed_dict: Any) -> Any:
         """Make the run, and return the values of the fetches. An off-step is as fast as this is."""
         session, convert = self._session, self._convert
-        number = session.begin_change() if self._tells_step else 0
+        number = session.begin_change() if self._tells_step else session.note_unchanged()
         values: Any = None
         try:
             if convert:

@@ -191,6 +191,15 @@ class SessionState(RawSession):
             if self._foreseen is not None and (self._foreseen is not run or step is None):
                 self._foreseen.off_steps = 0
 
+    def note_unchanged(self) -> int:
+        """Note that a run begins which leaves the global step to others; return no number, 0.
+
+        The steps that other threads make beside it are those that its hooks see.
+        """
+        if not self._own.is_after_run:
+            self._own.step = None
+        return 0
+
     def forget_step(self) -> None:
         """Note that the global step may have changed, to a value that is not known."""
         self.end_change(self.begin_change(), None)
@@ -230,7 +239,8 @@ class SessionState(RawSession):
         """Make one run by ``run_plainly``, after which the global step is known."""
         plan = make_plan(self.analyzed_graph, fetches, ())
         steps = self.steps_to_fetch(plan.step)
-        number = self.begin_change() if steps or plan.step is not UNCHANGED else 0
+        is_told = steps or plan.step is not UNCHANGED
+        number = self.begin_change() if is_told else self.note_unchanged()
         values: Any = None
         try:
             if steps:
