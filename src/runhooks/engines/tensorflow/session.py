@@ -62,7 +62,7 @@ class CallableRun(PreparedRun):
         self._convert, self._read = direct.convert, direct.read
         self._call = call
         self._step_of = step_of
-        self._tells_step = change is not UNCHANGED or step_of is not None
+        self._tells_step = change is not UNCHANGED or session.is_shared
         self._increases = change is not None and change.never_decreases
         # Where others may change the step, or the run does not say by how much it does, each run
         # has to be followed by a look at what is due.
@@ -218,7 +218,7 @@ class Session(_Session, SessionState):  # type: ignore[misc]
     def _callable(
         self, plan: FetchPlan, direct: DirectRun, fetches: Any, feed_keys: Iterable[Any]
     ) -> CallableRun:
-        steps = self.steps_to_fetch(plan.step)
+        steps = self.steps_to_fetch(plan.step, direct.feeds)
         names = list(dict.fromkeys([*direct.fetches, *(tensor.name for tensor in steps)]))
         options = config_pb2.CallableOptions(
             feed=direct.feeds,
