@@ -261,3 +261,27 @@ def test_a_step_that_is_increased_through_an_identity_of_its_handle_is_known(gra
         runs.clear()
         assert fed(session, op, None, 3) == [1, 2, 3]
         assert len(runs) == 3
+
+
+@pytest.mark.parametrize("creator", [None, FromOutside()])
+def test_steps_of_partial_runs_are_noticed(graph, tmp_path, creator):
+    fed_later = tf.placeholder(tf.int64, [])
+    made = tf.assign_add(tf.train.create_global_step(), 1)
+    total = made + fed_later
+    tf.add_to_collection("init", tf.global_variables_initializer())
+
+    def step(step_context):
+        raw = step_context.session
+        handle = raw.partial_run_setup([made, total], [fed_later])
+        value = raw.partial_run(handle, made)
+        return raw.partial_run(handle, total, {fed_later: value})
+
+    saver = train.CheckpointSaverHook(tmp_path, save_steps=100, saver=tf.train.Saver())
+    with train.MonitoredSession(creator, [saver, train.StopAtStepHook(last_step=3)]) as session:
+        session.run(fed_later, {fed_later: 0})
+        for number in (1, 2, 3):
+            assert session.run_step_fn(step) == 2 * number
+            assert session.global_step == number
+        session.run(fed_later, {fed_later: 0})
+        assert session.should_stop()
+    assert tf.train.latest_checkpoint(str(tmp_path)).endswith("-3")

@@ -164,6 +164,11 @@ class Session(_Session, SessionState):  # type: ignore[misc]
         """As in TensorFlow; each call is a call of ``run``."""
         return SessionState.make_callable(self, fetches, feed_list, accept_options)
 
+    def partial_run(self, handle: Any, fetches: Any, feed_dict: Any = None) -> Any:
+        """As in TensorFlow."""
+        with self.made_partly():
+            return v1.Session.partial_run(self, handle, fetches, feed_dict)
+
     def close(self) -> None:
         """As in TensorFlow; may be called again."""
         self.is_over = True
@@ -288,6 +293,15 @@ class AdoptedSession(SessionState, SessionInterface):  # type: ignore[misc]
     def run_plainly(self, fetches: Any, *given: Any) -> Any:
         """``run`` of the session itself."""
         return self.adopted.run(fetches, *given)
+
+    def partial_run_setup(self, fetches: Any, feeds: Any = None) -> Any:
+        """``partial_run_setup`` of the session itself."""
+        return self.adopted.partial_run_setup(fetches, feeds)
+
+    def partial_run(self, handle: Any, fetches: Any, feed_dict: Any = None) -> Any:
+        """``partial_run`` of the session itself."""
+        with self.made_partly():
+            return self.adopted.partial_run(handle, fetches, feed_dict)
 
     def close(self) -> None:
         """Close the session."""

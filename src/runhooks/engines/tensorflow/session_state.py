@@ -205,6 +205,18 @@ class SessionState(RawSession):
         """Note that the global step may have changed, to a value that is not known."""
         self.end_change(self.begin_change(), None)
 
+    @contextmanager
+    def made_partly(self) -> Iterator[None]:
+        """Inside it, a part of a run is made, in which also what it does not fetch may be run."""
+        try:
+            yield
+        except BaseException as error:
+            self.note_error(error)
+            raise
+        finally:
+            self.forget_step()
+        self.runs += 1
+
     def foresee(self, run: PreparedRun, off_steps: float) -> None:
         """Set ``run.off_steps``, up to a run of another kind that may change the global step."""
         with self._lock:
