@@ -184,7 +184,7 @@ def _makes_step(operation: Any) -> bool:
     return operation.type in _ASSIGNS or operation.type in _CALLS
 
 
-def elements_of(graph: AnalyzedGraph, fetches: Any) -> list[Any]:
+def elements_of(graph: Any, fetches: Any) -> list[Any]:
     """Return the tensors and operations in ``fetches``, in any nesting.
 
     Raises:
@@ -324,6 +324,8 @@ def _direct(graph: AnalyzedGraph, fetches: Any, feed_keys: Sequence[Any]) -> Dir
     order: list[int] = []  # who asks for a tensor gets a value of their own
 
     def place(fetch: Any) -> int | None:
+        if not isinstance(fetch, tf.Tensor | tf.Operation | tf.Variable | str):
+            raise _NotDirectError  # as a tf.RaggedTensor, which is more than its values
         element = graph.as_graph_element(fetch)
         if not isinstance(element, tf.Tensor):
             targets[element.name] = None
@@ -399,7 +401,8 @@ def _array(name: str, value: Any, dtype: Any) -> Any:
     # A cast wraps what is too large; NumPy would raise OverflowError if it were told the dtype.
     is_number = np.issubdtype(dtype, np.number)
     array = np.asarray(value).astype(dtype) if is_number else np.asarray(value, dtype)
-    if isinstance(value, int) and is_number and array != value:
+    is_quantized = array.dtype.names is not None  # it cannot be compared
+    if isinstance(value, int) and not is_quantized and (dtype is object or array != value):
         raise TypeError(
             f"Type of feed value {value} with type {type(value)} is not compatible with Tensor "
             f"type {dtype}. Try explicitly setting the type of the feed tensor to a larger type "
