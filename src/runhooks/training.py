@@ -243,7 +243,7 @@ def _summary_hooks(
     if not folder:
         return
     cadence = _cadence("save_summaries", steps, secs, (100, None))
-    arguments.not_negative(log_step_count_steps=count_steps)
+    arguments.steps(0, log_step_count_steps=count_steps)
     if count_steps:
         yield StepCounterHook(count_steps, output_dir=folder)
     if cadence != (None, None):
@@ -270,7 +270,8 @@ def _cadence(what: str, steps: Any, secs: Any, default: Cadence) -> Cadence:
     if steps is USE_DEFAULT and secs is USE_DEFAULT:
         return default
     steps, secs = (None if it is USE_DEFAULT else it for it in (steps, secs))
-    arguments.not_negative(**{f"{what}_steps": steps, f"{what}_secs": secs})
+    arguments.steps(0, **{f"{what}_steps": steps})
+    arguments.not_negative(**{f"{what}_secs": secs})
     steps, secs = steps or None, secs or None  # as in TensorFlow, 0 is as good as None
     if steps is not None and secs is not None:
         raise ValueError(

@@ -211,6 +211,9 @@ def test_part_without_a_good_state_is_named(model, tmp_path):
 
 def test_watched_and_next_due_name_their_hook(model):
     class Watching(rh.SessionRunHook):
+        def watch(self, step, value):
+            pass
+
         def before_run(self, run_context):
             return None
 
@@ -234,6 +237,9 @@ def test_watched_and_next_due_name_their_hook(model):
 
 def test_hook_that_watches_needs_a_before_run(model):
     class Watching(rh.SessionRunHook):
+        def watch(self, step, value):
+            pass
+
         def watched(self):
             return model.loss
 
@@ -321,3 +327,31 @@ def test_a_hook_that_joins_later_ends_before_those_that_come_last(model, tmp_pat
     with rh.MonitoredSession(hooks=[EndsLast("last"), Ends("first")]) as sess:
         sess.run(model.train_op, hooks=[Ends("joined")])
     assert order == ["first", "joined", "last"]
+
+
+def test_attributes_that_a_hook_sets_for_itself_do_not_move_it(model):
+    called = []
+
+    class Notes(rh.SessionRunHook):
+        def __init__(self, name, **own):
+            self.name = name
+            vars(self).update(own)
+
+        def watched(self):
+            return [self.name]
+
+        def after_run(self, run_context, run_values):
+            called.append(self.name)
+
+    hooks = [Notes("a", last=0.0), Notes("b", first=True), Notes("c")]
+    with rh.MonitoredSession(hooks=hooks) as session:
+        session.run(model.loss)
+    assert called == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("name", ["saved_objects", "hook_secs"])
+def test_an_attribute_that_runhooks_reads_is_named_in_the_error(model, name):
+    hook = Counter()
+    setattr(hook, name, [3])
+    with pytest.raises(TypeError, match=f"{name} of the hook Counter.*give it another name"):
+        rh.MonitoredSession(hooks=[hook])

@@ -328,3 +328,14 @@ def test_stopped_run_that_is_started_again(tmp_path, hook, asks, again):
                         session.request_stop()
             steps.append(session.global_step)
     assert steps == [3, again]
+
+
+@pytest.mark.parametrize(
+    "name", ["save_checkpoint_steps", "save_summaries_steps", "log_step_count_steps"]
+)
+def test_steps_that_are_not_whole_are_refused_by_the_name_that_was_given(tmp_path, name):
+    with (
+        rh.Graph().as_default(),
+        pytest.raises(TypeError, match=f"{name} must be a whole number"),
+    ):
+        rh.MonitoredTrainingSession(checkpoint_dir=tmp_path, **{name: 1000 / 3})

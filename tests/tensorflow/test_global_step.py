@@ -193,3 +193,95 @@ def test_session_of_tensorflows_own_creator_makes_no_further_runs(model, runs):
         session.run(model.train_op)
         assert session.global_step == 2
         assert len(runs) == 1
+
+
+def fed(session, fetches, feed_dict, last_step):
+    """Make such runs until a hook stops the session, and return the steps after them."""
+    steps = []
+    while not session.should_stop() and len(steps) < 2 * last_step:
+        session.run(fetches, feed_dict)
+        steps.append(session.global_step)
+    return steps
+
+
+class FromOutside(train.SessionCreator):
+    """Creates a session of TensorFlow's own, which is adopted."""
+
+    def create_session(self):
+        session = tf.Session()
+        session.run(tf.get_collection("init"))
+        return session
+
+
+@pytest.mark.parametrize("shared", [False, "server", "adopted"])
+@pytest.mark.parametrize("by_name", [False, True])
+def test_a_step_that_the_caller_feeds_is_not_taken_for_the_new_one(model, shared, by_name):
+    step, creator = model.global_step, None
+    rate = tf.cast(step, tf.float32) * 0.1
+    key = tf.get_default_graph().as_graph_element(step).name if by_name else step
+    tf.add_to_collection("init", tf.global_variables_initializer())
+    if shared == "adopted":
+        creator = FromOutside()
+    elif shared:
+        server = tf.train.Server.create_local_server()
+        creator = train.ChiefSessionCreator(master=server.target)
+    hooks = [train.StopAtStepHook(last_step=3)]
+    with train.MonitoredSession(creator, hooks) as session:
+        steps = []
+        while not session.should_stop():
+            session.run(rate, {key: 1000})
+            session.run(model.train_op)
+            steps.append(session.global_step)
+    assert steps == [1, 2, 3]
+
+
+@pytest.mark.parametrize("use_resource", [True, False])
+def test_a_step_whose_result_is_fed_is_not_made(graph, use_resource):
+    with tf.variable_scope("", use_resource=use_resource):
+        made = tf.identity(tf.assign_add(tf.train.create_global_step(), 1))
+    after = made + 1
+    with train.MonitoredSession() as session:
+        assert session.run(after, {made: 10}) == 11
+        assert session.global_step == 0
+
+
+def test_the_increase_of_a_step_may_be_fed(graph):
+    increase = tf.constant(1, tf.int64)
+    op = tf.assign_add(tf.train.create_global_step(), increase)
+    with train.MonitoredSession(hooks=[train.StopAtStepHook(last_step=20)]) as session:
+        session.run(op)
+        session.run(op)
+        assert fed(session, op, {increase: 5}, 20) == [7, 12, 17, 22]
+
+
+def test_a_step_that_is_increased_through_an_identity_of_its_handle_is_known(graph, runs):
+    handle = tf.identity(tf.train.create_global_step().handle)
+    op = tf.raw_ops.AssignAddVariableOp(resource=handle, value=tf.constant(1, tf.int64))
+    with train.MonitoredSession(hooks=[train.StopAtStepHook(last_step=3)]) as session:
+        runs.clear()
+        assert fed(session, op, None, 3) == [1, 2, 3]
+        assert len(runs) == 3
+
+
+@pytest.mark.parametrize("creator", [None, FromOutside()])
+def test_steps_of_partial_runs_are_noticed(graph, tmp_path, creator):
+    fed_later = tf.placeholder(tf.int64, [])
+    made = tf.assign_add(tf.train.create_global_step(), 1)
+    total = made + fed_later
+    tf.add_to_collection("init", tf.global_variables_initializer())
+
+    def step(step_context):
+        raw = step_context.session
+        handle = raw.partial_run_setup([made, total], [fed_later])
+        value = raw.partial_run(handle, made)
+        return raw.partial_run(handle, total, {fed_later: value})
+
+    saver = train.CheckpointSaverHook(tmp_path, save_steps=100, saver=tf.train.Saver())
+    with train.MonitoredSession(creator, [saver, train.StopAtStepHook(last_step=3)]) as session:
+        session.run(fed_later, {fed_later: 0})
+        for number in (1, 2, 3):
+            assert session.run_step_fn(step) == 2 * number
+            assert session.global_step == number
+        session.run(fed_later, {fed_later: 0})
+        assert session.should_stop()
+    assert tf.train.latest_checkpoint(str(tmp_path)).endswith("-3")

@@ -211,3 +211,57 @@ def test_damage_of_what_hooks_keep_costs_no_checkpoint(model, tmp_path, caplog):
         path.write_bytes(b"")
     assert counted(model, tmp_path, 5) == 2
     assert "hooks start over" in caplog.text
+
+
+@pytest.mark.parametrize("answer", [True, False])
+def test_a_scaffold_may_say_that_a_session_is_ready_by_a_bool(model, answer):
+    ready = tf.constant(answer, name="ready")
+    creator = train.ChiefSessionCreator(train.Scaffold(ready_op=ready))
+    if answer:
+        with train.MonitoredSession(creator) as session:
+            assert session.run(model.loss) == 0.0
+    else:
+        with pytest.raises(RuntimeError, match="error: ready:0 is False$"):
+            train.MonitoredSession(creator)
+
+
+def test_a_ragged_tensor_is_fetched_whole(graph):
+    class Asks(train.SessionRunHook):
+        def before_run(self, run_context):
+            return train.SessionRunArgs({"it": ragged})
+
+        def after_run(self, run_context, run_values):
+            self.got = run_values.results["it"]
+
+    ragged = tensorflow.ragged.constant([[1, 2], [3]])
+    hook = Asks()
+    with train.MonitoredSession(hooks=[hook]) as session:
+        alone, (listed,) = session.run(ragged), session.run([ragged])
+    for got in (alone, listed, hook.got):
+        assert got.to_list() == [[1, 2], [3]]
+
+
+@pytest.mark.parametrize("hook_feeds_pair", [False, True])
+def test_a_hook_feeds_beside_a_key_of_several_tensors(graph, hook_feeds_pair):
+    one, two, three = (tf.placeholder(tf.int32, [], name=name) for name in ("a", "b", "c"))
+    total, pair = one + two + three, {(one, two): (1, 2)}
+    mine, other = ({three: 100}, pair) if hook_feeds_pair else (pair, {three: 100})
+    with train.MonitoredSession(hooks=[train.FeedFnHook(lambda: other)]) as session:
+        assert session.run(total, mine) == 103
+        with pytest.raises(RuntimeError, match="'[ac]:0' is fed by .* and by FeedFnHook"):
+            session.run(total, {one: 1, three: 1})
+
+
+@pytest.mark.parametrize(("dtype", "value"), [(tf.bool, 2), (tf.string, 5), (tf.int8, 300)])
+def test_an_int_that_a_tensor_cannot_hold_is_refused(graph, dtype, value):
+    held = tf.placeholder(dtype, [])
+    fetched = tf.identity(held)
+    with train.MonitoredSession() as session, pytest.raises(TypeError, match="not compatible"):
+        session.run(fetched, {held: value})
+
+
+def test_an_int_is_fed_as_a_bool(graph):
+    held = tf.placeholder(tf.bool, [])
+    fetched = tf.identity(held)
+    with train.MonitoredSession() as session:
+        assert [bool(session.run(fetched, {held: value})) for value in (0, 1)] == [False, True]

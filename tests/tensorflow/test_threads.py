@@ -3,6 +3,7 @@
 import threading
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from runhooks.tensorflow import train
@@ -79,3 +80,30 @@ def test_a_hook_sees_the_step_of_its_own_run():
             pause.run(session, [made, slow], made)
             assert session.global_step == 2
     assert sorted(seen) == [(1, 1), (2, 2)]
+
+
+@pytest.mark.parametrize("options", [None, v1.RunOptions()])
+def test_steps_that_another_thread_makes_between_runs_stop_the_loop(options):
+    seen = []
+
+    class Sees(train.SessionRunHook):
+        def after_create_session(self, session, coord):
+            session.run(made)
+
+        def after_run(self, run_context, run_values):
+            run_context.session.run(value)
+            seen.append(run_context.session.global_step)
+
+    with tf.Graph().as_default():
+        made = v1.train.get_or_create_global_step().assign_add(1)
+        value = tf.constant(1)
+        stop = train.StopAtStepHook(last_step=4)
+        with train.MonitoredSession(hooks=[Sees(), stop]) as session:
+            while not session.should_stop() and len(seen) < 9:
+                raw = session.run_step_fn(lambda step_context: step_context.session)
+                thread = threading.Thread(target=raw.run, args=(made,))
+                thread.start()
+                thread.join()
+                session.run(value, options=options)
+    assert seen == [2, 3, 4]
+    assert session.stop_reason == "StopAtStepHook"

@@ -414,6 +414,10 @@ class BaseGraph:
         """
         raise NotImplementedError
 
+    def elements_fed(self, key: Any) -> list[Any]:
+        """Return the tensors that ``key`` of a feed_dict stands for; raises as above."""
+        return [self.as_graph_element(key)]
+
     def add_to_collection(self, key: str, value: Any) -> None:
         """Add ``value`` to the collection ``key``."""
         raise NotImplementedError

@@ -19,7 +19,7 @@ from runhooks.events import flush_all
 from runhooks.graph.objects import OBJECT_STATES
 from runhooks.session.hooked import LiveSession
 from runhooks.session.inputs import INPUT_STATES
-from runhooks.session.scheduled_hook import RankPlacement, noting_hook
+from runhooks.session.scheduled_hook import RankPlacement, class_says, noting_hook
 from runhooks.session.threads import Coordinator
 from runhooks.summary.file_writer import SessionFiles
 
@@ -46,7 +46,7 @@ def in_order(hooks: Iterable[Any] | None) -> list[SessionRunHook]:
         if lacking or isinstance(hook, type):
             what = "a class: create it first" if isinstance(hook, type) else f"without {lacking}"
             raise TypeError(f"hooks must be SessionRunHooks, got {hook!r}, {what}")
-        if not all(isinstance(getattr(hook, name, False), bool) for name in ("first", "last")):
+        if not all(isinstance(class_says(hook, name), bool) for name in ("first", "last")):
             raise TypeError(
                 f"hooks must be SessionRunHooks, got {hook!r}, whose first or last is not a bool: "
                 f"in tests use runhooks.testing.RecordingHook, or Mock(spec={list(_METHODS)})"
@@ -69,8 +69,18 @@ def _warn_of_misspelled(kind: type) -> None:
             )
 
 
+def _check_reserved(hook: SessionRunHook, name: str, attribute: str, kind: type) -> None:
+    """Raise TypeError if a hook uses an attribute that runhooks reads for something else."""
+    value = getattr(hook, attribute, None)
+    if value is not None and not isinstance(value, kind):
+        raise TypeError(
+            f"{attribute} of the hook {name}, which runhooks reads, must be a dict or None, got "
+            f"{value!r}: if it is an attribute of your own, give it another name"
+        )
+
+
 def _place(hook: Any) -> int:
-    return bool(getattr(hook, "last", False)) - bool(getattr(hook, "first", False))
+    return class_says(hook, "last") - class_says(hook, "first")
 
 
 _FLUSH_SECS = 5.0  # that a failing session waits for event files
@@ -235,8 +245,10 @@ class HookList:
         self._begun_ids.add(id(hook))
         if self._is_nested:
             return
+        _check_reserved(hook, name, "hook_secs", dict)
         objects = getattr(hook, "saved_objects", None)  # a foreign hook may lack it
         if objects is not None:
+            _check_reserved(hook, name, "saved_objects", Mapping)
             self._saved[name] = {
                 key: _SavedObject(f"{key} of {name}", it) for key, it in objects.items()
             }
@@ -249,7 +261,7 @@ class HookList:
 
     def _in_order(self) -> list[tuple[str, SessionRunHook]]:
         """Return the hooks that have begun, those whose ``last`` is true after all that joined."""
-        return sorted(self._begun.items(), key=lambda it: bool(getattr(it[1], "last", False)))
+        return sorted(self._begun.items(), key=lambda it: class_says(it[1], "last"))
 
     def _restore(self, name: str, hook: SessionRunHook, session: LiveSession) -> None:
         """Restore what a hook saves, which is saved from now on."""

@@ -95,6 +95,14 @@ def runs_on(hook: SessionRunHook) -> str:
     return getattr(hook, "runs_on", "all")
 
 
+def class_says(hook: SessionRunHook, name: str) -> bool:
+    """Return ``first`` or ``last`` of ``hook``; an attribute that it sets itself is its own."""
+    # A foreign hook may lack both.
+    holder = type(hook) if name in getattr(hook, "__dict__", ()) else hook
+    said: bool = getattr(holder, name, False)
+    return said
+
+
 @contextmanager
 def noting_hook(hook: str, phase: str) -> Iterator[None]:
     """Note on any error out of the ``with`` block which hook it came from, and in which phase."""
@@ -150,7 +158,8 @@ class ScheduledHook:
         self.after_run = hook.after_run if _overrides(hook, "after_run") else None
         self.sleeps = _is_as_specific_as_run_methods(hook, "next_due")
         self.watched = None
-        if _is_as_specific_as_run_methods(hook, "watched"):
+        is_watching = callable(getattr(hook, "watch", None)) and _overrides(hook, "watch")
+        if is_watching and _is_as_specific_as_run_methods(hook, "watched"):
             with noting_hook(name, "watched"):
                 self.watched = hook.watched()
                 if self.watched is not None and self.before_run is None:
@@ -161,8 +170,7 @@ class ScheduledHook:
                 call and shared_time.inside(call)
                 for call in (self.before_run, self.after_run, self._next_due)
             )
-        # A foreign hook may lack both.
-        self.waits = getattr(hook, "first", False) or getattr(hook, "last", False)
+        self.waits = class_says(hook, "first") or class_says(hook, "last")
         self.always, self.is_taken = True, False
         self.step = self.time = self.run = -math.inf
         self.epoch: float | Fraction = -math.inf

@@ -341,8 +341,10 @@ def _is_sound(
     graph: BaseGraph, fetches: Any, own_feeds: Iterable[Any], feeds: Iterable[Any]
 ) -> bool:
     try:
-        for leaf in (*nest.leaves(fetches), *own_feeds):
+        for leaf in nest.leaves(fetches):
             graph.as_graph_element(leaf)
+        for key in own_feeds:
+            graph.elements_fed(key)
         graph.check_run(fetches, [key for key in feeds if _is_tensor(graph, key)])
     except (TypeError, ValueError, KeyError, RecursionError):
         return False
@@ -364,13 +366,13 @@ def _feeds(graph: BaseGraph, parties: Mapping[str, SessionRunArgs]) -> dict[Any,
     fed_by: dict[Any, str] = {}
     for party, feed_dict in feeding.items():
         for key, value in feed_dict.items():
-            tensor = graph.as_graph_element(key)
-            if tensor in fed_by:
-                raise RuntimeError(
-                    f"Same tensor is fed twice: {tensor.name!r} is fed by {fed_by[tensor]} and by "
-                    f"{party}; only one of them may feed it"
-                )
-            fed_by[tensor] = party
+            for tensor in graph.elements_fed(key):
+                if tensor in fed_by:
+                    raise RuntimeError(
+                        f"Same tensor is fed twice: {tensor.name!r} is fed by {fed_by[tensor]} and "
+                        f"by {party}; only one of them may feed it"
+                    )
+                fed_by[tensor] = party
             merged[key] = value
     return merged
 

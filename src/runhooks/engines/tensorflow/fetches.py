@@ -109,17 +109,21 @@ class StepReads:
         ops = [op for op in self._graph.get_operations() if op in self._changing]
         return [op for op in ops if _makes_step(op)]
 
-    def change(self, elements: Iterable[Any]) -> StepChange:
-        """Return what a run that fetches ``elements`` does to the global step."""
+    def change(self, elements: Iterable[Any], fed: Collection[str] = ()) -> StepChange:
+        """Return what a run that fetches ``elements`` does to the global step.
+
+        ``fed``: the names of the tensors that it is fed, for which it computes nothing.
+        """
         self._look()
-        found = self._changing.intersection(needed(elements)) if self._changing else set()
+        found = self._changing.intersection(needed(elements, fed)) if self._changing else set()
         if not found:
             return UNCHANGED
-        reads = tuple(read for op in found if (read := self._read_of(op)) is not None)
+        found_reads = [read for op in found if (read := self._read_of(op)) is not None]
+        reads = tuple(read for read in found_reads if read.name not in fed)
         is_known = len(reads) == len(found) and (
             len(found) == 1 or all(op.type in _INCREASES for op in found)
         )
-        increase = _constant_increase(*found) if is_known and len(found) == 1 else None
+        increase = _constant_increase(next(iter(found)), fed) if is_known and len(found) == 1 else None
         return StepChange(reads if is_known else (), is_known, increase)
 
     def _read_of(self, operation: Any) -> Any:
@@ -141,16 +145,26 @@ class StepReads:
         handle = getattr(step, "handle", None)
         tensor = step.op.outputs[0] if handle is None else handle
         own = {read.op for read in self._added.values()}
-        self._changing = {
-            op for op in tensor.consumers() if op.type not in _READERS and op not in own
-        }
+        self._changing = set(_changing(tensor)) - own
 
 
-def _constant_increase(operation: Any) -> int | None:
+def _changing(tensor: Any) -> Iterator[Any]:
+    """Yield the operations that may change the variable of ``tensor``, its handle or reference."""
+    for op in tensor.consumers():
+        if op.type == "Identity" and op.outputs[0].dtype == tf.resource:  # the handle once more
+            yield from _changing(op.outputs[0])
+        elif op.type not in _READERS:
+            yield op
+
+
+def _constant_increase(operation: Any, fed: Collection[str]) -> int | None:
     if operation.type not in _INCREASES:
         return None
-    value = tf.get_static_value(operation.inputs[1])
-    return None if value is None else int(value)
+    value = operation.inputs[1]
+    if value.op.type != "Const" or value.name in fed:
+        return None
+    # tf.get_static_value would keep everybody from feeding it.
+    return int(tf.make_ndarray(value.op.get_attr("value")))
 
 
 def _can_be_read(operation: Any) -> bool:
@@ -170,7 +184,7 @@ def _makes_step(operation: Any) -> bool:
     return operation.type in _ASSIGNS or operation.type in _CALLS
 
 
-def elements_of(graph: AnalyzedGraph, fetches: Any) -> list[Any]:
+def elements_of(graph: Any, fetches: Any) -> list[Any]:
     """Return the tensors and operations in ``fetches``, in any nesting.
 
     Raises:
@@ -179,6 +193,11 @@ def elements_of(graph: AnalyzedGraph, fetches: Any) -> list[Any]:
     # tf.nest sorts the keys of a dict, which need not be comparable here.
     leaves = tf.nest.flatten(list(nest.leaves(fetches)), expand_composites=True)
     return [graph.as_graph_element(leaf) for leaf in leaves]
+
+
+def names_of(graph: AnalyzedGraph, feed_keys: Iterable[Any]) -> set[str]:
+    """Return the names of the tensors that a feed_dict of these keys feeds; raises the same."""
+    return {element.name for element in elements_of(graph, list(feed_keys))}
 
 
 def needed(
@@ -206,8 +225,7 @@ def accumulated(variable: Any, value: Any, update: Any) -> bool:
     tensor = variable.op.outputs[0] if handle is None else handle
     if tensor.op not in needed([value], for_value=True):
         return False
-    changing = {op for op in tensor.consumers() if op.type not in _READERS}
-    return not changing.isdisjoint(needed([update]))
+    return not set(_changing(tensor)).isdisjoint(needed([update]))
 
 
 class AnalyzedGraph:
@@ -285,7 +303,8 @@ class FetchPlan(NamedTuple):
 def make_plan(graph: AnalyzedGraph, fetches: Any, feed_keys: Sequence[Any]) -> FetchPlan:
     """Resolve ``fetches``; what cannot be resolved is left to ``Session.run``, which says why."""
     try:
-        step = graph.step_reads.change(elements_of(graph, fetches))
+        fed = names_of(graph, feed_keys)
+        step = graph.step_reads.change(elements_of(graph, fetches), fed)
     except (TypeError, ValueError, KeyError):
         return FetchPlan(None, None)
     try:
@@ -305,6 +324,8 @@ def _direct(graph: AnalyzedGraph, fetches: Any, feed_keys: Sequence[Any]) -> Dir
     order: list[int] = []  # who asks for a tensor gets a value of their own
 
     def place(fetch: Any) -> int | None:
+        if not isinstance(fetch, tf.Tensor | tf.Operation | tf.Variable | str):
+            raise _NotDirectError  # as a tf.RaggedTensor, which is more than its values
         element = graph.as_graph_element(fetch)
         if not isinstance(element, tf.Tensor):
             targets[element.name] = None
@@ -380,7 +401,8 @@ def _array(name: str, value: Any, dtype: Any) -> Any:
     # A cast wraps what is too large; NumPy would raise OverflowError if it were told the dtype.
     is_number = np.issubdtype(dtype, np.number)
     array = np.asarray(value).astype(dtype) if is_number else np.asarray(value, dtype)
-    if isinstance(value, int) and is_number and array != value:
+    is_quantized = array.dtype.names is not None  # it cannot be compared
+    if isinstance(value, int) and not is_quantized and (dtype is object or array != value):
         raise TypeError(
             f"Type of feed value {value} with type {type(value)} is not compatible with Tensor "
             f"type {dtype}. Try explicitly setting the type of the feed tensor to a larger type "

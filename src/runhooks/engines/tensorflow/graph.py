@@ -11,7 +11,7 @@ import tensorflow as tf
 from runhooks.contract import RawSession
 from runhooks.engines.tensorflow.engine import ENGINE, TensorFlow
 from runhooks.engines.tensorflow.epochs import add_epoch, add_epoch_mean, put_before_steps
-from runhooks.engines.tensorflow.fetches import accumulated, analyzed
+from runhooks.engines.tensorflow.fetches import accumulated, analyzed, elements_of
 from runhooks.engines.tensorflow.opener import TensorFlowOpener
 from runhooks.engines.tensorflow.session import is_session, observed
 from runhooks.graph import names
@@ -100,6 +100,9 @@ class TensorFlowGraph(BaseGraph):
                 analyzed(self._graph).note_near_names(error, element)
                 raise
             return self._number_of_epoch(EPOCH)
+
+    def elements_fed(self, key: Any) -> list[Any]:
+        return elements_of(self, [key])
 
     def add_epoch_mean(self, tensor: Any, weight: Any, name: str | None) -> Any:
         epoch = self._number_of_epoch("epoch_mean")

@@ -178,5 +178,8 @@ def _missing(session: Session, op: Any) -> str | None:
         return lines[0].strip()
     if answer is None or np.asarray(answer).dtype == np.int32 or np.size(answer) == 0:
         return None
+    if np.asarray(answer).dtype == bool:
+        is_ready = np.ndim(answer) == 0 and answer
+        return None if is_ready else f"{getattr(op, 'name', op)} is {np.asarray(answer).tolist()}"
     names = [n.decode() if isinstance(n, bytes) else str(n) for n in np.ravel(answer)]
     return "Variables not initialized: " + ", ".join(names)

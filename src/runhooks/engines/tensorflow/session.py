@@ -62,7 +62,7 @@ class CallableRun(PreparedRun):
         self._convert, self._read = direct.convert, direct.read
         self._call = call
         self._step_of = step_of
-        self._tells_step = change is not UNCHANGED or step_of is not None
+        self._tells_step = change is not UNCHANGED or session.is_shared
         self._increases = change is not None and change.never_decreases
         # Where others may change the step, or the run does not say by how much it does, each run
         # has to be followed by a look at what is due.
@@ -85,7 +85,7 @@ class CallableRun(PreparedRun):
     def again(self, feed_dict: Any) -> Any:
         """Make the run, and return the values of the fetches. An off-step is as fast as this is."""
         session, convert = self._session, self._convert
-        number = session.begin_change() if self._tells_step else 0
+        number = session.begin_change() if self._tells_step else session.note_unchanged()
         values: Any = None
         try:
             if convert:
@@ -164,6 +164,11 @@ class Session(_Session, SessionState):  # type: ignore[misc]
         """As in TensorFlow; each call is a call of ``run``."""
         return SessionState.make_callable(self, fetches, feed_list, accept_options)
 
+    def partial_run(self, handle: Any, fetches: Any, feed_dict: Any = None) -> Any:
+        """As in TensorFlow."""
+        with self.made_partly():
+            return v1.Session.partial_run(self, handle, fetches, feed_dict)
+
     def close(self) -> None:
         """As in TensorFlow; may be called again."""
         self.is_over = True
@@ -218,7 +223,7 @@ class Session(_Session, SessionState):  # type: ignore[misc]
     def _callable(
         self, plan: FetchPlan, direct: DirectRun, fetches: Any, feed_keys: Iterable[Any]
     ) -> CallableRun:
-        steps = self.steps_to_fetch(plan.step)
+        steps = self.steps_to_fetch(plan.step, direct.feeds)
         names = list(dict.fromkeys([*direct.fetches, *(tensor.name for tensor in steps)]))
         options = config_pb2.CallableOptions(
             feed=direct.feeds,
@@ -288,6 +293,15 @@ class AdoptedSession(SessionState, SessionInterface):  # type: ignore[misc]
     def run_plainly(self, fetches: Any, *given: Any) -> Any:
         """``run`` of the session itself."""
         return self.adopted.run(fetches, *given)
+
+    def partial_run_setup(self, fetches: Any, feeds: Any = None) -> Any:
+        """``partial_run_setup`` of the session itself."""
+        return self.adopted.partial_run_setup(fetches, feeds)
+
+    def partial_run(self, handle: Any, fetches: Any, feed_dict: Any = None) -> Any:
+        """``partial_run`` of the session itself."""
+        with self.made_partly():
+            return self.adopted.partial_run(handle, fetches, feed_dict)
 
     def close(self) -> None:
         """Close the session."""

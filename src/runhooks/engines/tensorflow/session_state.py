@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
@@ -20,6 +20,7 @@ from runhooks.engines.tensorflow.fetches import (
     StepChange,
     elements_of,
     make_plan,
+    names_of,
     needed,
 )
 from runhooks.engines.tensorflow.files import (
@@ -191,9 +192,30 @@ class SessionState(RawSession):
             if self._foreseen is not None and (self._foreseen is not run or step is None):
                 self._foreseen.off_steps = 0
 
+    def note_unchanged(self) -> int:
+        """Note that a run begins which leaves the global step to others; return no number, 0.
+
+        The steps that other threads make beside it are those that its hooks see.
+        """
+        if not self._own.is_after_run:
+            self._own.step = None
+        return 0
+
     def forget_step(self) -> None:
         """Note that the global step may have changed, to a value that is not known."""
         self.end_change(self.begin_change(), None)
+
+    @contextmanager
+    def made_partly(self) -> Iterator[None]:
+        """Inside it, a part of a run is made, in which also what it does not fetch may be run."""
+        try:
+            yield
+        except BaseException as error:
+            self.note_error(error)
+            raise
+        finally:
+            self.forget_step()
+        self.runs += 1
 
     def foresee(self, run: PreparedRun, off_steps: float) -> None:
         """Set ``run.off_steps``, up to a run of another kind that may change the global step."""
@@ -213,14 +235,17 @@ class SessionState(RawSession):
         elif type(error) is RuntimeError and str(error) == _CLOSED:
             raise ClosedSessionError(_CLOSED, self) from error
 
-    def steps_to_fetch(self, change: StepChange | None) -> list[Any]:
-        """Return what a run is to fetch as well, so that the global step is known after it."""
+    def steps_to_fetch(self, change: StepChange | None, fed: Collection[str]) -> list[Any]:
+        """Return what a run is to fetch as well, so that the global step is known after it.
+
+        ``fed``: the names of the tensors that it is fed: these it cannot tell.
+        """
         if change is None or (change is not UNCHANGED and not change.is_known):
             return []
         if change.reads:
             return list(change.reads)
         tensor = self.analyzed_graph.step_reads.tensor if self.is_shared else None
-        return [] if tensor is None else [tensor]
+        return [] if tensor is None or tensor.name in fed else [tensor]
 
     def run_plainly(self, fetches: Any, *given: Any) -> Any:
         """Make one run, with nothing around it; arguments are those of ``Session.run``."""
@@ -228,9 +253,12 @@ class SessionState(RawSession):
 
     def run_whole(self, fetches: Any, *given: Any) -> Any:
         """Make one run by ``run_plainly``, after which the global step is known."""
-        plan = make_plan(self.analyzed_graph, fetches, ())
-        steps = self.steps_to_fetch(plan.step)
-        number = self.begin_change() if steps or plan.step is not UNCHANGED else 0
+        feed_keys = tuple(given[0]) if given and isinstance(given[0], Mapping) else ()
+        plan = make_plan(self.analyzed_graph, fetches, feed_keys)
+        fed = () if plan.step is None else names_of(self.analyzed_graph, feed_keys)
+        steps = self.steps_to_fetch(plan.step, fed)
+        is_told = self.is_shared or plan.step is not UNCHANGED
+        number = self.begin_change() if is_told else self.note_unchanged()
         values: Any = None
         try:
             if steps:
@@ -251,7 +279,7 @@ class SessionState(RawSession):
         """Return the iterators and queues that ``fetches`` draw from."""
         try:
             elements = elements_of(self.analyzed_graph, fetches)
-            fed = {tensor.name for tensor in elements_of(self.analyzed_graph, list(feed_keys))}
+            fed = names_of(self.analyzed_graph, feed_keys)
         except (TypeError, ValueError, KeyError):  # the run will say what is wrong with them
             return []
         return [op for op in needed(elements, fed) if _kind(op) in _SOURCES]
