@@ -1,3 +1,4 @@
+import gc
 import multiprocessing
 import pickle
 import threading
@@ -419,3 +420,18 @@ def test_the_values_of_a_view_are_those_of_the_call(tmp_path: Path, view) -> Non
     run = events.read(tmp_path).only
     assert [point.value.max for point in run.histograms["weights"]] == [0, 1, 2]
     assert [point.value.max() for point in run.tensors["values"]] == [0, 1, 2]
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_what_a_writer_has_lost_that_nobody_closes_is_logged(tmp_path: Path, caplog) -> None:
+    writer = FileWriter(tmp_path / "a")
+    writer.pr_curve("curve", [0, 1], [0.2, 1.7], 1)
+    del writer
+    with FileWriter(tmp_path / "b") as other:
+        for step in range(2):  # the background holds what it wrote last
+            other.scalar("loss", 0.5, step)
+            other.flush()
+        gc.collect()
+        (record,) = [it for it in caplog.records if "was never closed" in it.message]
+    assert "lost 1 item" in record.message
+    assert "curve" in record.message

@@ -140,9 +140,10 @@ class FileWriter(QueuedWriter):
     has its own file, unless it is the first writer.
 
     All methods that write return before the event is written. Background errors, of the file or of
-    an event, are raised once by the next call. The event at fault is lost or, if the file failed,
-    all events that were being written; the error says how many. An event given with the call that
-    raises is not written either, nor counted: add it again. The writer continues with the next one.
+    an event, are raised once by the next call, or logged if the writer is gone without ``close``.
+    The event at fault is lost or, if the file failed, all events that were being written; the error
+    says how many. An event given with the call that raises is not written either, nor counted: add
+    it again. The writer continues with the next one.
     After ``close``, methods raise RuntimeError; TensorFlow warns and drops the event.
 
     Any thread or signal handler may call any method. In a forked child, or in a process that
