@@ -164,8 +164,9 @@ class FileWriter(QueuedWriter):
             default of 10, a loop that adds a dozen scalars per step waits for the disk in every
             step.)
         flush_secs: Events are written 0.2 seconds after they are added, or at once if this is
-            less; in a store, after ``flush_secs``. What is not written yet is lost if the process
-            is killed.
+            less; in a store, after ``flush_secs``. If large arrays, such as a video, were added
+            before, these are encoded first. What is not written yet is lost if the process is
+            killed.
         graph_def: The same, instead of ``graph``.
         filename_suffix: The end of the name of the file.
         session: As in TensorFlow, but it decides nothing: all writers of a directory share its
