@@ -81,6 +81,18 @@ def test_a_folder_that_links_to_itself_is_read_once(
     assert list(read(tmp_path)) == ["a"]
 
 
+def test_what_a_link_leads_to_is_read_once_under_its_own_name(
+    tmp_path: Path, write: Write, scalar: Scalar
+) -> None:
+    for name in ("runs/run-1", "runs/run-3/eval", "elsewhere/other"):
+        write(scalar("x", 1, 1), name=f"{name}/events.out.tfevents.1")
+    (tmp_path / "runs" / "latest").symlink_to("run-3")
+    (tmp_path / "runs" / "a").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere" / "back").symlink_to(tmp_path / "runs" / "run-1")
+    assert list(read(tmp_path / "runs")) == ["a/other", "run-1", "run-3/eval"]
+    assert list(read(tmp_path / "runs" / "latest")) == ["eval"]
+
+
 def test_nothing_to_read(tmp_path: Path) -> None:
     runs = read(tmp_path)
     assert dict(runs) == {}
