@@ -204,10 +204,10 @@ class FileWriter(QueuedWriter):
         if event is not None:
             self._add(event)
 
-    def __getstate__(self) -> tuple[str, FileOptions]:
+    def __getstate__(self) -> tuple[Any, ...]:
         return self._logdir, self._options
 
-    def __setstate__(self, state: tuple[str, FileOptions]) -> None:
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
         self._open(*state, lazily=True)
 
     def _open(self, logdir: str, options: FileOptions, lazily: bool = False) -> None:
