@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import pytest
 import tensorflow as tf
 import torch
@@ -129,6 +130,39 @@ def test_a_snapshot_of_what_never_changes_is_the_thing_itself() -> None:
     frozen.flags.writeable = False
     for value in (1.0, "text", None, np.float32(1), frozen, tf.ones(3)):
         assert snapshot(value) is value
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        np.diagonal,
+        lambda array: np.broadcast_to(array, (2, 3, 3)),
+        lambda array: np.lib.stride_tricks.sliding_window_view(array, (2, 2)),
+        lambda array: array.flat,
+        lambda array: [array.diagonal()],
+        lambda array: pd.DataFrame(array, copy=False),
+        lambda array: pd.Series(array[0], copy=False),
+    ],
+)
+def test_what_views_an_array_is_kept_as_it_is(view) -> None:
+    array = np.ones((3, 3))
+    kept = snapshot(view(array))
+    array[:] = 2
+    assert np.ravel(to_numpy(kept)).tolist() == np.ones_like(np.ravel(to_numpy(kept))).tolist()
+
+
+def test_a_view_is_copied_for_what_is_written_later() -> None:
+    array = np.ones((3, 3))
+    (host,) = library_of(array).to_host([array.diagonal()], [None])
+    array[:] = 2
+    assert host.tolist() == [1, 1, 1]
+
+
+def test_a_record_of_an_array_is_kept_as_it_is() -> None:
+    records = np.ones(2, [("x", float)])
+    kept = snapshot(records[0])
+    records["x"] = 2
+    assert kept["x"] == 1
 
 
 @pytest.mark.parametrize(

@@ -96,6 +96,20 @@ def test_hyper_parameters_that_differ_are_columns(run_file, run, tmp_path) -> No
     assert [row["hparams"]["lr"] for row in rows] == [0.1, 0.5]
 
 
+def test_hyper_parameters_that_differ_little_are_told_apart(run_file, run, tmp_path) -> None:
+    for name, seed, rate, data in (("a", 1234567.0, 0.1, "A"), ("b", 1234599.0, 0.1000004, "B")):
+        where = f"s3://bucket/{'x' * 60}/{data}/{'y' * 60}"
+        file = run_file(name).hparams(seed=seed, lr=rate, data=where, same=math.nan, id=7654321.0)
+        file.add(0, loss=1.0)
+    titles, a, b, common = run("compare", tmp_path).out.splitlines()
+    assert all(it in titles for it in ("seed", "lr", "data"))
+    assert all(it in a.split() for it in ("1234567", "0.1"))
+    assert all(it in b.split() for it in ("1234599", "0.1000004"))
+    assert "x/A/y" in a
+    assert "x/B/y" in b
+    assert common.endswith(": same nan, id 7654321")
+
+
 def test_the_best_of_many_runs_come_first(run_file, run, tmp_path) -> None:
     for number in range(30):
         file = run_file(f"{number:02}").add(1, loss=float(number * 7 % 30), rate=float(number))

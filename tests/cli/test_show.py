@@ -1,6 +1,8 @@
 import json
 import math
 
+import numpy as np
+
 from runhooks import summary
 
 
@@ -65,6 +67,22 @@ def test_kinds_other_than_scalars_have_a_table_of_their_own(run_file, run) -> No
     assert other == {
         "tag": "weights", "kind": "histogram", "points": 2, "first_step": 3, "last_step": 5
     }  # fmt: skip
+
+
+def test_a_tag_of_several_kinds_is_shown_with_each(run_file, run, tmp_path) -> None:
+    image = summary.picture_value("loss", np.zeros((1, 1)))
+    histogram = summary.histogram_value("loss", [1.0, 2.0])
+    file = run_file("run0").add(3, image, histogram, loss=1.0).add(5, histogram)
+    lines = [line.split() for line in run("show", file.path).out.splitlines()]
+    assert ["loss", "histogram", "2", "3..5"] in lines
+    assert ["loss", "image", "1", "3"] in lines
+    [found] = json.loads(run("show", file.path, "--json").out)["runs"]
+    assert [it["tag"] for it in found["scalars"]] == ["loss"]
+    assert [it["kind"] for it in found["others"]] == ["histogram", "image"]
+    for index in range(1, 11):
+        run_file(f"run{index}").add(index, loss=1.0)
+    row = next(it for it in run("show", tmp_path).out.splitlines() if it.startswith("run0 "))
+    assert row.split()[2:4] == ["4", "5"]
 
 
 def test_each_of_a_few_runs_is_shown_and_each_of_many_is_a_row(run_file, run, tmp_path) -> None:

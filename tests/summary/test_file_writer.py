@@ -1,9 +1,11 @@
+import gc
 import multiprocessing
 import pickle
 import threading
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import tensorflow as tf
 import torch
@@ -403,3 +405,33 @@ def test_a_pickled_writer_starts_anew_where_no_other_has_the_file(tmp_path: Path
     with pickle.loads(pickled) as copy:
         copy.add_session_log(SessionLog(SessionStatus.START), 5)
     assert starts(load()) == [5, 5]
+
+
+@pytest.mark.parametrize("view", [np.diagonal, pd.DataFrame])
+def test_the_values_of_a_view_are_those_of_the_call(tmp_path: Path, view) -> None:
+    weights = np.zeros((3, 3))
+    with FileWriter(tmp_path) as writer:
+        for step in range(3):
+            weights[:] = step
+            shown = view(weights)
+            writer.histogram("weights", shown, step)
+            writer.tensor("values", shown, step)
+            weights[:] = 9
+    run = events.read(tmp_path).only
+    assert [point.value.max for point in run.histograms["weights"]] == [0, 1, 2]
+    assert [point.value.max() for point in run.tensors["values"]] == [0, 1, 2]
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_what_a_writer_has_lost_that_nobody_closes_is_logged(tmp_path: Path, caplog) -> None:
+    writer = FileWriter(tmp_path / "a")
+    writer.pr_curve("curve", [0, 1], [0.2, 1.7], 1)
+    del writer
+    with FileWriter(tmp_path / "b") as other:
+        for step in range(2):  # the background holds what it wrote last
+            other.scalar("loss", 0.5, step)
+            other.flush()
+        gc.collect()
+        (record,) = [it for it in caplog.records if "was never closed" in it.message]
+    assert "lost 1 item" in record.message
+    assert "curve" in record.message

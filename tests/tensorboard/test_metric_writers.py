@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import itertools
 import logging
+import os
+import subprocess
+import sys
 import threading
 from dataclasses import dataclass
 
@@ -222,6 +225,42 @@ def test_a_later_call_raises_the_error_and_is_passed_on():
     writer.close()
     steps = [args[0] for name, args, _ in inner.calls if name == "write_texts"]
     assert steps == [*range(1, step + 1)]
+
+
+def test_a_handler_that_interrupts_an_async_writer_can_close_it():
+    class Interrupted(Recorder):
+        def flush(self):
+            writer.close()
+
+    inner = Interrupted()
+    writer = metric_writers.AsyncWriter(inner)
+    writer.write_scalars(1, {"loss": 0.5})
+    thread = threading.Thread(target=writer.flush, daemon=True)
+    thread.start()
+    thread.join(60)
+    assert not thread.is_alive()
+    assert [name for name, *_ in inner.calls][0] == "write_scalars"
+    assert inner.calls[-1][0] == "close"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork there")
+def test_a_forked_child_goes_on_with_an_async_writer(tmp_path):
+    script = """
+import os, sys
+from runhooks.tensorboard import metric_writers
+writer = metric_writers.create_default_writer(sys.argv[1])
+writer.write_scalars(1, {"loss": 0.5})
+writer.flush()
+child = os.fork()
+if not child:
+    writer.write_scalars(2, {"loss": 0.25})
+    writer.flush()
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+writer.close()
+"""
+    subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True, timeout=60)
+    assert read(tmp_path).only.scalars["loss"].values.tolist() == [0.5, 0.25]
 
 
 def test_the_default_writer_does_not_wait_for_numbers(tmp_path):

@@ -127,6 +127,39 @@ def test_embeddings_of_writers_before_stay_listed(tmp_path, caplog):
 
 
 @pytest.mark.parametrize(
+    "options",
+    [{}, {"as_one_line": True}, {"pointy_brackets": True}, {"use_short_repeated_primitives": True}],
+)
+def test_what_others_have_listed_stays(options, tmp_path):
+    theirs = ProjectorConfig(model_checkpoint_path="model.ckpt-7")
+    words = theirs.embeddings.add(tensor_name="words", metadata_path="{embeddings}.tsv")
+    words.sprite.single_image_dim.extend([1, 2])
+    path = tmp_path / "projector_config.pbtxt"
+    path.write_text(f"# of {{mine\n{text_format.MessageToString(theirs, **options)}")
+    for _ in range(2):
+        with SummaryWriter(tmp_path) as writer:
+            writer.add_embedding(POINTS)
+    config = content(path)
+    assert config.model_checkpoint_path == "model.ckpt-7"
+    assert config.embeddings[0] == words
+    assert [it.tensor_name for it in config.embeddings] == ["words", "default:00000"]
+    assert path.read_text().startswith("# of {mine\n")
+
+
+def test_no_label_takes_the_place_of_another(tmp_path):
+    labels = ["a\nb", "", "c\td", " ", "e"]
+    with SummaryWriter(tmp_path) as writer:
+        writer.add_embedding(POINTS, labels)
+        rows = [(label, "") for label in labels]
+        writer.add_embedding(POINTS, rows, tag="rows", metadata_header=["a", "b"])
+    for name, header in (("default", 0), ("rows", 1)):
+        lines = (tmp_path / "00000" / name / "metadata.tsv").read_text().split("\n")[:-1]
+        # As the projector does: no line is blank, and each has as many cells as the first.
+        assert len([it for it in lines if it.strip()]) == len(POINTS) + header
+        assert {it.count("\t") for it in lines} == {header}
+
+
+@pytest.mark.parametrize(
     "arguments",
     [
         {"metadata": ["a"]},

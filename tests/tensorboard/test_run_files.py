@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import socket
 import threading
 
@@ -73,6 +74,33 @@ def test_a_closed_writer_has_no_files_and_opens_new_ones(tmp_path):
     assert values_of(tmp_path) == [1, 2]
     assert values_of(tmp_path / "group_a", "group") == [1, 2]
     assert {path.suffix for path in tmp_path.rglob("*tfevents*")} == {".suffix"}
+
+
+def test_purge_step_hides_what_was_written_before_in_sub_runs(tmp_path):
+    for purge_step in (None, 3):
+        with SummaryWriter(tmp_path, purge_step=purge_step) as writer:
+            for step in range(purge_step or 0, 5):
+                writer.add_scalars("rate", {"up": 0.5 if purge_step else 1.5}, step)
+            writer.close()  # what is added then hides nothing that this writer has written
+            writer.add_scalars("rate", {"up": 0.25}, 5)
+    runs = events.read(tmp_path)
+    assert runs["rate_up"].scalars["rate"].steps.tolist() == [0, 1, 2, 3, 4, 5]
+    assert runs["rate_up"].scalars["rate"].values.tolist() == [1.5] * 3 + [0.5] * 2 + [0.25]
+
+
+def test_a_pickled_writer_can_be_used_in_full(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with SummaryWriter("run") as writer:
+        pickled = pickle.dumps(writer)
+    with pickle.loads(pickled) as copy:
+        assert copy.file_writer.get_logdir() == "run"
+        copy.add_scalar("loss", 0.5, 1)
+        copy.add_scalars("rate", {"up": 1.5}, 1)
+        copy.add_hparams({"lr": 0.1}, {"loss": 0.5}, run_name="hparams")
+        copy.add_embedding(np.eye(2))
+    assert values_of(tmp_path / "run") == [0.5]
+    assert {"rate_up", "hparams"} <= events.read(tmp_path / "run").keys()
+    assert (tmp_path / "run" / "projector_config.pbtxt").exists()
 
 
 def test_purge_step_hides_what_was_written_before(tmp_path):

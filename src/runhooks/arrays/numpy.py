@@ -58,7 +58,12 @@ class NumpyArrays(ArrayLibrary):
 
 
 def _may_change(array: Any) -> bool:
-    return isinstance(array, np.ndarray) and array.flags.writeable
+    # A record is a view, and so is what diagonal() returns, read-only: others may write to it.
+    while isinstance(array, np.ndarray | np.void):
+        if array.flags.writeable:
+            return True
+        array = array.base
+    return not isinstance(array, np.generic | bytes | None)
 
 
 ARRAYS = NumpyArrays()

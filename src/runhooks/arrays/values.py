@@ -77,9 +77,9 @@ def snapshot(value: Any) -> Any:
     """Return ``value`` as it is now, whatever the caller does to it afterwards.
 
     A copy of what may still change; else ``value`` itself. A list or tuple of numbers becomes an
-    array, any other a list of snapshots; what is no array, such as a ``range`` or a buffer, becomes
-    what NumPy makes of it. Lists, dicts and arrays inside are copied, too. Does not wait for a
-    device.
+    array, any other a list of snapshots; what is no array, such as a ``range``, a buffer or a table
+    of pandas, becomes what NumPy makes of it. Lists, dicts and arrays inside are copied, too. Does
+    not wait for a device.
 
     Raises:
         TypeError: Its values cannot be kept: a masked array, a traced one, or one that is spread
@@ -91,8 +91,8 @@ def snapshot(value: Any) -> Any:
         return value
     if kind not in _CONTAINERS:
         library = library_of(value)
-        if library is NO_LIBRARY and not any(hasattr(value, name) for name in _READ_LATER):
-            return _as_now(np.array(value))
+        if library is NO_LIBRARY and _is_at_hand(value):
+            return _as_now(np.array(np.asarray(value)))  # of a flatiter, the first is a view
         library.check_readable(value)
         kept = library.snapshot(value)
         return _as_now(kept) if type(kept) is np.ndarray else kept
@@ -100,6 +100,13 @@ def snapshot(value: Any) -> Any:
         return np.array(value)
     kept = list(map(snapshot, value))
     return _stacked(kept) if all(type(element) is np.ndarray for element in kept) else kept
+
+
+def _is_at_hand(value: Any) -> bool:
+    """Whether ``value``, of no known library, is read without waiting for a device."""
+    # Tables of pandas and others, which may change, have to_numpy; arrays of devices do not.
+    is_host = isinstance(value, np.flatiter) or hasattr(value, "to_numpy")
+    return is_host or not any(hasattr(value, name) for name in _READ_LATER)
 
 
 def _as_now(array: NDArray[Any]) -> NDArray[Any]:

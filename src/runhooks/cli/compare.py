@@ -109,9 +109,11 @@ def _write(rows: Sequence[_Row], goals: Goals) -> None:
 def _hparams(rows: Sequence[Mapping[str, Any]]) -> tuple[dict[str, str], dict[str, list[str]]]:
     """Return the hyper-parameters that all runs have in common, and those of each run by name."""
     names = dict.fromkeys(name for row in rows for name in row)
-    values = {name: [formats.hparam(row.get(name)) for row in rows] for name in names}
-    common = {name: it[0] for name, it in values.items() if len(set(it)) == 1}
-    return common, {name: it for name, it in values.items() if name not in common}
+    values = {name: [row.get(name) for row in rows] for name in names}
+    # By repr: NaN does not equal itself, and 1.0 equals True.
+    same = [name for name, it in values.items() if len(set(map(repr, it))) == 1]
+    common = {name: formats.hparam(values[name][0]) for name in same}
+    return common, {name: formats.hparams(values[name]) for name in names if name not in common}
 
 
 def _columns_of(

@@ -12,6 +12,7 @@ from runhooks.stores.path import AnyPath
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 _MANY = 10
+_WHOLE = 2**53  # a float below it that is a whole number is exact
 _LONG = 100  # the most columns of a tag
 _CUT = "..."
 
@@ -29,10 +30,18 @@ def at_step(value: float, step: int) -> str:
 
 
 def hparam(value: object) -> str:
-    """Return the value of a hyper-parameter; "" for None."""
+    """Return the value of a hyper-parameter; "" for None. A whole number, as a seed, is whole."""
     if isinstance(value, float):
-        return number(value)
+        return str(int(value)) if value.is_integer() and abs(value) < _WHOLE else number(value)
     return "" if value is None else tag(str(value))
+
+
+def hparams(values: Sequence[object]) -> list[str]:
+    """Return the values of a hyper-parameter as ``hparam``, those that differ told apart."""
+    cells = list(map(hparam, values))
+    if len(set(cells)) < len(set(map(repr, values))):
+        cells = shortened([repr(it) if isinstance(it, float) else str(it) for it in values])
+    return ["" if it is None else cell for it, cell in zip(values, cells, strict=True)]
 
 
 def span(first: int, last: int) -> str:

@@ -77,7 +77,6 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Kind = Literal["scalar"] | None
 
 _MOST_FILES = 3  # that are named
-_HPARAMS = "_hparams_/*"  # the tags of hyper-parameters
 
 
 class NamedRun(NamedTuple):
@@ -121,11 +120,7 @@ def read_one(path: AnyPath, tags: Sequence[str] | None = None, kind: Kind = None
 def _read(path: AnyPath, tags: Sequence[str] | None, kind: Kind) -> events.Runs:
     check_exists(path)
     with progress(path):
-        runs = events.read(
-            path,
-            tags=None if tags is None else [*tags, _HPARAMS],
-            kinds=None if kind is None else [kind, "hparams"],
-        )
+        runs = events.read(path, tags=tags, kinds=kind)
     if not runs:
         raise CommandError(f"there is no event file in {path}")
     mention_damage(path, runs.damages)

@@ -11,6 +11,7 @@ from runhooks.cli.chart import sparkline
 from runhooks.cli.runs import Higher, Json, Lower, NamedRun, RunPath, Tags, hparams_of, read_runs
 from runhooks.cli.summary import Extreme, Goals, ScalarSummary, summaries_of
 from runhooks.cli.table import Column, say_prefix, short_names, write_table
+from runhooks.events.reading.messages import KINDS
 from runhooks.stores.path import AnyPath
 
 # More runs than this get one row each.
@@ -95,12 +96,18 @@ def _ago(wall_time: float) -> str:
 
 def _others(run: events.Run) -> list[dict[str, Any]]:
     found = []
-    for tag, about in run.tags.items():
-        if about.kind not in ("scalar", "hparams") and about.points:
-            steps = run.points(about.kind)[tag].steps
-            row = {"tag": tag, "kind": about.kind, "points": about.points}
-            found.append({**row, "first_step": int(steps.min()), "last_step": int(steps.max())})
-    return found
+    for kind, tag, points in _points(run):
+        row = {"tag": tag, "kind": kind, "points": len(points)}
+        span = {"first_step": int(points.steps.min()), "last_step": int(points.steps.max())}
+        found.append({**row, **span})
+    return sorted(found, key=lambda row: (row["tag"], row["kind"]))
+
+
+def _points(run: events.Run) -> list[tuple[str, str, events.Points]]:
+    """Return what is no scalar, with its kind and tag: a tag may have several kinds."""
+    kinds = [kind for kind in KINDS if kind not in ("scalar", "hparams")]
+    found = [(kind, tag, points) for kind in kinds for tag, points in run.points(kind).items()]
+    return [it for it in found if len(it[2])]
 
 
 def _write_scalars(run: events.Run, summaries: Sequence[ScalarSummary]) -> None:
@@ -170,8 +177,8 @@ def _write_overview(runs: Sequence[NamedRun]) -> None:
 
 
 def _points_of_tags(run: events.Run) -> list[int]:
-    """Return the number of points of each tag that the tables of a single run show."""
-    return [it.points for it in run.tags.values() if it.kind != "hparams" and it.points]
+    """Return the number of points of each row that the tables of a single run show."""
+    return [len(it.steps) for it in _columns(run)]
 
 
 def _last_step(run: events.Run) -> str:
@@ -186,8 +193,5 @@ def _times(run: events.Run) -> tuple[float, float] | None:
 
 
 def _columns(run: events.Run) -> list[events.Scalars | events.Points]:
-    kinds = {it.kind for it in run.tags.values()} - {"scalar", "hparams"}
-    columns: list[events.Scalars | events.Points] = [*run.scalars.values()]
-    for kind in kinds:
-        columns += run.points(kind).values()
-    return [it for it in columns if len(it.steps)]
+    scalars = [it for it in run.scalars.values() if len(it.steps)]
+    return [*scalars, *(points for _, _, points in _points(run))]

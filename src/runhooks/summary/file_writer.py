@@ -140,9 +140,10 @@ class FileWriter(QueuedWriter):
     has its own file, unless it is the first writer.
 
     All methods that write return before the event is written. Background errors, of the file or of
-    an event, are raised once by the next call. The event at fault is lost or, if the file failed,
-    all events that were being written; the error says how many. An event given with the call that
-    raises is not written either, nor counted: add it again. The writer continues with the next one.
+    an event, are raised once by the next call, or logged if the writer is gone without ``close``.
+    The event at fault is lost or, if the file failed, all events that were being written; the error
+    says how many. An event given with the call that raises is not written either, nor counted: add
+    it again. The writer continues with the next one.
     After ``close``, methods raise RuntimeError; TensorFlow warns and drops the event.
 
     Any thread or signal handler may call any method. In a forked child, or in a process that
@@ -163,8 +164,9 @@ class FileWriter(QueuedWriter):
             default of 10, a loop that adds a dozen scalars per step waits for the disk in every
             step.)
         flush_secs: Events are written 0.2 seconds after they are added, or at once if this is
-            less; in a store, after ``flush_secs``. What is not written yet is lost if the process
-            is killed.
+            less; in a store, after ``flush_secs``. If large arrays, such as a video, were added
+            before, these are encoded first. What is not written yet is lost if the process is
+            killed.
         graph_def: The same, instead of ``graph``.
         filename_suffix: The end of the name of the file.
         session: As in TensorFlow, but it decides nothing: all writers of a directory share its
@@ -202,10 +204,10 @@ class FileWriter(QueuedWriter):
         if event is not None:
             self._add(event)
 
-    def __getstate__(self) -> tuple[str, FileOptions]:
+    def __getstate__(self) -> tuple[Any, ...]:
         return self._logdir, self._options
 
-    def __setstate__(self, state: tuple[str, FileOptions]) -> None:
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
         self._open(*state, lazily=True)
 
     def _open(self, logdir: str, options: FileOptions, lazily: bool = False) -> None:

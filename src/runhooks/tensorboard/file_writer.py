@@ -56,6 +56,13 @@ class FileWriter(EventFileWriter):
             filename_suffix=filename_suffix,
         )
 
+    def __getstate__(self) -> tuple[Any, ...]:
+        return *super().__getstate__(), self._given
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        *of_file, self._given = state
+        super().__setstate__(tuple(of_file))
+
     @property
     def event_writer(self) -> FileWriter:
         """Itself: what takes events."""

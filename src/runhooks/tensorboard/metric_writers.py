@@ -11,12 +11,9 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -26,6 +23,7 @@ from runhooks.arrays.trees import Container, mapped, walk
 from runhooks.arrays.values import NUMBERS, read_number
 from runhooks.errors import call_all
 from runhooks.events.place import inside
+from runhooks.events.writing.write_queue import Batch, RemoteQueue, Sink
 from runhooks.summary import (
     FileWriter,
     Summary,
@@ -213,7 +211,8 @@ class AsyncWriter(MetricWriter):
     """Passes everything on to ``writer`` in a thread, for a writer that waits or computes.
 
     What is written has the values of the call. An error of ``writer`` is raised once, by a later
-    call, which is passed on all the same, or by ``flush`` or ``close``.
+    call, which is passed on all the same, or by ``flush`` or ``close``. Any thread or signal
+    handler may call any method, and a forked child too.
 
     Args:
         writer: The writer.
@@ -221,10 +220,7 @@ class AsyncWriter(MetricWriter):
 
     def __init__(self, writer: MetricWriter) -> None:
         self._writer = writer
-        self._threads = ThreadPoolExecutor(1, "AsyncWriter")
-        self._calls: deque[Future[None]] = deque()
-        self._lock = Lock()
-        self._closed = False
+        self._queue = RemoteQueue(_Calls(f"the thread of {type(writer).__name__}"))
 
     def _call(self, method: str, *args: Any, **kwargs: Any) -> None:
         call = partial(
@@ -232,31 +228,37 @@ class AsyncWriter(MetricWriter):
             *map(_as_now, args),
             **{name: _as_now(value) for name, value in kwargs.items()},
         )
-        with self._lock:
-            if self._closed:
-                raise RuntimeError(f"the {type(self).__name__} is closed: make a new one")
-            made = self._made(wait=False)
-            self._calls.append(self._threads.submit(call))
-            call_all(made)
+        if self._queue.closed:
+            raise RuntimeError(f"the {type(self).__name__} is closed: make a new one")
+        try:
+            self._queue.put_message(call)
+        except Exception:  # of an earlier call
+            self._queue.put_message(call)
+            raise
 
     def flush(self) -> None:
-        with self._lock:
-            if not self._closed:
-                call_all([*self._made(wait=True), self._writer.flush])
+        if not self._queue.closed:
+            call_all([self._queue.flush, self._writer.flush])
 
     def close(self) -> None:
-        with self._lock:
-            if not self._closed:
-                self._closed = True
-                last = self._writer.flush, self._writer.close, self._threads.shutdown
-                call_all([*self._made(wait=True), *last])
+        if not self._queue.closed:
+            call_all([self._queue.close, self._writer.flush, self._writer.close])
 
-    def _made(self, wait: bool) -> Sequence[Callable[[], None]]:
-        """Return what raises the errors of the calls that were made, or, with ``wait``, of all."""
-        made = []
-        while self._calls and (wait or self._calls[0].done()):
-            made.append(self._calls.popleft().result)
-        return made
+
+class _Calls(Sink):
+    """Makes the calls that are its items."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def write(self, batch: Batch) -> list[BaseException]:
+        errors: list[BaseException] = []
+        for call in batch.values:
+            try:
+                call()
+            except Exception as error:  # noqa: BLE001 (raised by a later call)
+                errors.append(error)
+        return errors
 
 
 def create_default_writer(

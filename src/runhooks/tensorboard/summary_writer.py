@@ -72,7 +72,8 @@ class SummaryWriter(ClosedAtEnd):
     Args:
         log_dir: The directory; None: ``runs/<time>_<host><comment>``.
         comment: The end of the name of that directory.
-        purge_step: TensorBoard drops what was written before from this step on, as after a restart.
+        purge_step: TensorBoard drops what was written before from this step on, as after a restart;
+            in sub-runs too, once something is added to them.
         max_queue: Ours never wait for the disk before 500,000 events do; a higher number raises
             that.
         flush_secs: Events are written after 0.2 seconds at the latest, or at once if this is less.
@@ -106,6 +107,8 @@ class SummaryWriter(ClosedAtEnd):
         self.file_writer: FileWriter | None = None
         self.all_writers: dict[str, FileWriter] | None = None
         self._sub_runs: dict[tuple[str, str], FileWriter] = {}  # by main tag and tag
+        self._start: int | None = None  # the step from which on sub-runs drop what is there
+        self._started: set[str] = set()  # those that have it
         self._get_file_writer()
 
     @property
@@ -586,8 +589,8 @@ class SummaryWriter(ClosedAtEnd):
             self.file_writer = self._open(self.log_dir)
             self.all_writers = {self.file_writer.get_logdir(): self.file_writer}
             if self.purge_step is not None:
-                start = SessionLog(SessionStatus.START)
-                self.file_writer.add_session_log(start, int(self.purge_step))
+                self._start, self._started = int(self.purge_step), set()
+                self.file_writer.add_session_log(SessionLog(SessionStatus.START), self._start)
                 self.purge_step = None
         return self.file_writer
 
@@ -598,6 +601,9 @@ class SummaryWriter(ClosedAtEnd):
         assert writers is not None, "the line above has opened it"
         if directory not in writers:
             writers[directory] = self._open(directory)
+            if self._start is not None and directory not in self._started:
+                self._started.add(directory)
+                writers[directory].add_session_log(SessionLog(SessionStatus.START), self._start)
         self._sub_runs[main_tag, tag] = writers[directory]
         return writers[directory]
 

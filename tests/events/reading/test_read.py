@@ -21,6 +21,7 @@ from tensorboard.compat.proto import event_pb2, summary_pb2, tensor_pb2
 
 from runhooks.events import check, frame, read, stream
 from runhooks.events.format import proto
+from runhooks.summary import FileWriter, SessionLog, SessionStatus
 
 Write = Callable[..., Path]
 Scalar = Callable[..., Any]
@@ -79,6 +80,33 @@ def test_a_folder_that_links_to_itself_is_read_once(
     write(scalar("x", 1, 1), name="a/events.out.tfevents.1")
     (tmp_path / "a" / "again").symlink_to(tmp_path)
     assert list(read(tmp_path)) == ["a"]
+
+
+def test_what_a_link_leads_to_is_read_once_under_its_own_name(
+    tmp_path: Path, write: Write, scalar: Scalar
+) -> None:
+    for name in ("runs/run-1", "runs/run-3/eval", "elsewhere/other"):
+        write(scalar("x", 1, 1), name=f"{name}/events.out.tfevents.1")
+    (tmp_path / "runs" / "latest").symlink_to("run-3")
+    (tmp_path / "runs" / "a").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere" / "back").symlink_to(tmp_path / "runs" / "run-1")
+    assert list(read(tmp_path / "runs")) == ["a/other", "run-1", "run-3/eval"]
+    assert list(read(tmp_path / "runs" / "latest")) == ["eval"]
+
+
+def test_hyper_parameters_are_read_whatever_is_wanted_and_outlast_a_restart(tmp_path: Path) -> None:
+    for lr in (0.1, 0.2):
+        with FileWriter(tmp_path) as writer:
+            writer.add_session_log(SessionLog(SessionStatus.START), 1)
+            writer.scalar("loss", 0.5, 1)
+            writer.hparams({"lr": lr, f"of {lr}": True}, {"loss": 0.5}, step=9 if lr == 0.1 else 2)
+    found = {"lr": 0.2, "of 0.1": True, "of 0.2": True}
+    for options in ({}, {"tags": "loss"}, {"kinds": "scalar"}, {"tags": ["x"], "kinds": ["text"]}):
+        run = read(tmp_path, **options).only
+        assert run.hparams == found
+        assert set(run.to_pandas(hparams=True).columns) >= {f"hparams/{name}" for name in found}
+    assert run.scalars == {}
+    assert [report.folds for report in check(tmp_path)] == [[], []]
 
 
 def test_nothing_to_read(tmp_path: Path) -> None:

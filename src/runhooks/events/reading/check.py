@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from runhooks.events.place import place
 from runhooks.events.reading.contents import RunContents
 from runhooks.events.reading.find import find_runs
-from runhooks.events.reading.messages import Wanted
+from runhooks.events.reading.messages import HPARAMS, Wanted
 from runhooks.events.reading.results import Damage
 from runhooks.events.reading.rows import RowDecoders
 from runhooks.stores.path import AnyPath, path_of
@@ -107,6 +107,8 @@ def _curves(contents: RunContents) -> Iterator[tuple[str, list[NDArray[np.int64]
     for tag, tag_id in contents.scalar_tags().items():
         yield tag, [columns.steps for columns in contents.scalars_of_files(tag_id)]
     for (kind, tag), tag_id in contents.point_tags().items():
+        if kind == HPARAMS:  # a restart replaces none of them
+            continue
         yield (
             tag,
             [

@@ -15,7 +15,7 @@ from runhooks.events.format.record import FRAME_BYTES
 from runhooks.events.reading.block_contents import BlockContents
 from runhooks.events.reading.blocks import Block, RecordReader, read_places
 from runhooks.events.reading.columns import ScalarStore, concatenated
-from runhooks.events.reading.messages import TagMetadata
+from runhooks.events.reading.messages import HPARAMS, TagMetadata
 from runhooks.events.reading.results import Damage, Point, Points, Scalars
 from runhooks.events.reading.rows import RowDecoders
 from runhooks.events.reading.values import decode_message
@@ -250,11 +250,12 @@ class RunContents:
 
     def points_of_files(self, kind: str, tag_id: int) -> list[list[StoredPoint]]:
         """Return the points of this kind and tag in each file, in order."""
+        is_kept = kind == HPARAMS  # no step makes them, so that none makes them again
         return [
             [
                 point
                 for point in file.points.get((kind, tag_id), ())
-                if (limit := of_file[point.segment]) is None or point.step < limit
+                if is_kept or (limit := of_file[point.segment]) is None or point.step < limit
             ]
             for file, of_file in zip(self.files, self._limits, strict=True)
         ]

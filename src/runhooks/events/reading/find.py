@@ -37,8 +37,8 @@ class FoundRuns(NamedTuple):
 def find_runs(path: AnyPath) -> FoundRuns:
     """Return the runs in ``path``, a file or a directory.
 
-    Symbolic links are followed, but no directory is entered twice. In a store, the files are
-    listed in one go, and are about to be read.
+    Symbolic links are followed, but no directory is entered twice: what is in ``path`` has its own
+    name, not that of a link. In a store, the files are listed in one go, and are about to be read.
 
     Raises:
         FileNotFoundError: If ``path`` is neither.
@@ -52,7 +52,7 @@ def find_runs(path: AnyPath) -> FoundRuns:
         raise _not_there(path)
     runs: dict[str, FoundRun] = {}
     errors: list[OSError] = []
-    entered = set()
+    entered, root = set(), path.resolve()
     for folder, folders, names in os.walk(path, onerror=errors.append, followlinks=True):
         try:
             status = Path(folder).stat()
@@ -62,7 +62,7 @@ def find_runs(path: AnyPath) -> FoundRuns:
             folders.clear()
             continue
         entered.add((status.st_dev, status.st_ino))
-        folders.sort()
+        folders[:] = sorted(it for it in folders if not _leads_back(Path(folder, it), root))
         files: list[AnyPath] = [
             Path(folder, name) for name in sorted(names) if _is_event_file(name)
         ]
@@ -74,6 +74,11 @@ def find_runs(path: AnyPath) -> FoundRuns:
         if not isinstance(error, FileNotFoundError)
     ]
     return FoundRuns({name: runs[name] for name in sorted(runs, key=natural)}, unreadable)
+
+
+def _leads_back(folder: Path, root: Path) -> bool:
+    """Whether ``folder`` is a link to a directory in ``root``, which is found there itself."""
+    return folder.is_symlink() and folder.resolve().is_relative_to(root)
 
 
 def natural(name: str) -> tuple[list[str | int], str]:

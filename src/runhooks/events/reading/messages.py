@@ -131,6 +131,7 @@ def text_of(content: bytes) -> str:
 
 
 SCALAR = "scalar"
+HPARAMS = "hparams"
 SESSION_LOG = "session_log"
 
 _OF_CONTENT = {SIMPLE_VALUE: SCALAR, HISTOGRAM: "histogram", IMAGE: "image", AUDIO: "audio"}
@@ -142,7 +143,7 @@ _OF_PLUGIN = {
     "text": "text",
     "pr_curves": "pr_curve",
     "mesh": "mesh",
-    "hparams": "hparams",
+    "hparams": HPARAMS,
     "custom_scalars": "custom_scalars",
 }
 _TENSOR = "tensor"
@@ -177,7 +178,7 @@ def kind_of(value: ParsedValue, metadata: Metadata) -> str | None:
         return _OF_CONTENT[number]
     if number == TENSOR:
         return _OF_PLUGIN.get(metadata.plugin, _TENSOR)
-    return "hparams" if metadata.plugin == "hparams" else None  # they are in the metadata
+    return HPARAMS if metadata.plugin == "hparams" else None  # they are in the metadata
 
 
 _SESSION_START_INFO = 3

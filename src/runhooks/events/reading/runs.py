@@ -11,7 +11,7 @@ from runhooks.errors import DataLossError
 from runhooks.events.place import place
 from runhooks.events.reading.contents import RunContents
 from runhooks.events.reading.find import FoundRun, find_files, find_runs
-from runhooks.events.reading.messages import KINDS, SCALAR, Wanted, parse_hparams
+from runhooks.events.reading.messages import HPARAMS, KINDS, SCALAR, Wanted, parse_hparams
 from runhooks.events.reading.results import (
     Damage,
     LazyMapping,
@@ -23,6 +23,9 @@ from runhooks.events.reading.results import (
 from runhooks.events.reading.rows import RowDecoders
 from runhooks.events.reading.table import Exported
 from runhooks.stores.path import AnyPath, path_of
+
+
+_HPARAMS_TAGS = "_hparams_/*"
 
 
 class Tag(NamedTuple):
@@ -148,7 +151,7 @@ class Run(Exported):
             DataLossError: If they are malformed.
         """
         found: dict[str, Any] = {}
-        for points in self.points("hparams").values():
+        for points in self.points(HPARAMS).values():
             for point in points:
                 try:
                     found |= parse_hparams(point.value)
@@ -309,8 +312,9 @@ def read(
     Args:
         path: An event file, a run directory, or a directory above runs.
         tags: Names or shell patterns (``loss*``) of the tags to decode; None: all. A name with
-            brackets, such as ``w[0]``, also matches itself. Runs without a match have no tags.
-        kinds: The kinds to decode, of those at ``Run``; None: all.
+            brackets, such as ``w[0]``, also matches itself. Runs without a match have no tags, but
+            for those of hyper-parameters, which are always decoded.
+        kinds: The kinds to decode, of those at ``Run``; None: all. ``hparams`` is always one.
         purge: Whether to drop points that a later session repeated after restarting at an earlier
             step. A tag that goes back without a restart keeps all its points.
 
@@ -320,7 +324,13 @@ def read(
         OSError: If ``path`` is a file that cannot be read, or is in a store that does not answer.
         DataLossError: If ``path`` is a file without a single event.
     """
-    runs = Runs(path_of(place(path=path)), Wanted(tags, kinds), purge)
+    patterns = [tags] if isinstance(tags, str) else tags
+    named = [kinds] if isinstance(kinds, str) else kinds
+    wanted = Wanted(
+        None if patterns is None else [*patterns, _HPARAMS_TAGS],
+        None if named is None else [*named, HPARAMS],
+    )
+    runs = Runs(path_of(place(path=path)), wanted, purge)
     skipped = sum(damage.skipped for damage in runs.damages)
     if skipped and runs.path.is_file() and runs.path.stat().st_size <= skipped:
         raise DataLossError(

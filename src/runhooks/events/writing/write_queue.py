@@ -91,8 +91,8 @@ class Sink(ABC):
 class WriteQueue:
     """Items to be written to ``sink`` in the background.
 
-    An error in the background is raised, once, by the next call that adds, flushes or closes. Any
-    thread or signal handler may call any method.
+    An error in the background is raised, once, by the next call that adds, flushes or closes, or
+    logged when there can be none. Any thread or signal handler may call any method.
 
     Args:
         sink: The destination.
@@ -243,7 +243,7 @@ class WriteQueue:
             return False
         with self._writing:
             self._sink.open()
-            self._log_errors()
+            self._log_errors(f"before {self._sink.name} was reopened")
         self._closed = False
         self._set_mark()
         background.guard(self)
@@ -365,11 +365,17 @@ class WriteQueue:
                 )
             raise first
 
-    def _log_errors(self) -> None:
+    def _log_errors(self, when: str) -> None:
         try:
             self._raise_error()
         except Exception as error:  # noqa: BLE001 (their caller is gone)
-            _log.warning("before %s was reopened: %s", self._sink.name, error_text(error))
+            _log.warning("%s: %s", when, error_text(error))
+
+    def __del__(self) -> None:
+        # Whoever forgot to close it makes no later call that would raise them.
+        if getattr(self, "_errors", None):
+            self._give_up()
+            self._log_errors(f"{self._sink.name} was never closed")
 
     def _wait_for_all(self, timeout: float | None = None) -> None:
         if self._writer == threading.get_ident():

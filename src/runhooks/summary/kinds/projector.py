@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -18,6 +19,9 @@ from runhooks.summary.kinds.image import as_pixels, encode_png, in_rows
 CONFIG = "projector_config.pbtxt"
 _MOST_PIXELS = 8192  # on a side of the sprite: the projector shows nothing of a larger one
 _ROWS = 1024  # converted at a time
+_BLANK = "\u2800"  # looks like a space, and is none
+#: What matters of the text format of Protocol Buffers: strings, comments, brackets and words.
+_TOKENS = re.compile(r'"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'|#.*|[{}<>\[\]]|\w+')
 
 _logger = logging.getLogger("runhooks")
 
@@ -28,7 +32,8 @@ class Embedding(NamedTuple):
     Attributes:
         name: Its name there.
         points: ``[N, dimensions]``, real numbers.
-        labels: A label for each, or several, one for each of ``header``; None: no labels.
+        labels: A label for each, or several, one for each of ``header``; None: no labels. A line
+            break or tab in one becomes a space, as the projector would take it for the next label.
         header: The names of the labels if there are several.
         pictures: ``[N, channels, height, width]`` with 1 or 3 channels, as for
             ``picture_value``; None: no pictures.
@@ -44,7 +49,7 @@ class Embedding(NamedTuple):
 def write_embedding(logdir: AnyPath, folder: str, embedding: Embedding) -> None:
     """Write ``embedding`` to ``folder`` in ``logdir``, and list it in ``projector_config.pbtxt``.
 
-    What is listed there stays, but for an entry of the same files.
+    Whatever else is in that file stays, but for an entry of the same files.
 
     Raises:
         ValueError: ``points`` have not two axes, or there is not one label or picture for each.
@@ -81,7 +86,7 @@ def _table(embedding: Embedding, count: int) -> list[str] | None:
             f"metadata must have a label for each of {count} points, got {len(labels)}"
         )
     if not embedding.header:
-        return [str(label) for label in labels]
+        return [_line([label]) for label in labels]
     rows = [embedding.header, *labels]
     for row in rows:
         if len(row) != len(embedding.header):
@@ -89,7 +94,12 @@ def _table(embedding: Embedding, count: int) -> list[str] | None:
                 f"each label must have {len(embedding.header)} values, one for each of "
                 f"metadata_header, got {row!r}"
             )
-    return ["\t".join(map(str, row)) for row in rows]
+    return list(map(_line, rows))
+
+
+def _line(row: Sequence[Any]) -> str:
+    line = "\t".join(re.sub(r"[\t\r\n]+", " ", str(label)) for label in row)
+    return line if line.strip() else f"{_BLANK}{line}"  # the projector skips a line of spaces
 
 
 def _sprite(pictures: NDArray[Any], count: int) -> NDArray[np.uint8]:
@@ -150,11 +160,32 @@ def _quoted(text: str) -> str:
 def _list_in(config: AnyPath, listed: str) -> None:
     """Add an entry to ``config``, in place of one of the same embedding."""
     before = config.read_text(encoding="utf-8") if config.exists() else ""
-    start = "embeddings {\n"
-    name = listed.splitlines()[1]
-    others = [
-        start + part
-        for part in before.split(start)[1:]
-        if name not in map(str.rstrip, part.splitlines())
-    ]
-    config.write_bytes("".join([*others, listed]).encode())
+    name = listed.splitlines()[1].partition(": ")[2]
+    for begin, end in reversed(_entries(before, name)):
+        before = before[:begin] + before[end:].removeprefix("\n")
+    if before and not before.endswith("\n"):
+        before += "\n"
+    config.write_bytes((before + listed).encode())
+
+
+def _entries(config: str, name: str) -> list[tuple[int, int]]:
+    """Return where in ``config`` the embeddings are whose ``tensor_name`` is ``name``, quoted."""
+    found: list[tuple[int, int]] = []
+    depth = begin = 0
+    is_it, word = False, ""
+    for token in _TOKENS.finditer(config):
+        text = token[0]
+        if text in "{<[":
+            depth += 1
+        elif text in "}>]":
+            depth -= 1
+            if not depth and is_it:
+                found.append((begin, token.end()))
+                is_it = False
+        elif depth == 1 and text == name and word == "tensor_name":
+            is_it = config[begin:].startswith("embeddings")
+        elif text[0] not in "#\"'":
+            word = text
+            if not depth:
+                begin = token.start()
+    return found
