@@ -45,7 +45,8 @@ class Hooks(LoopHooks, keras.callbacks.Callback):
     ``callback.set_model(model)`` first, then ``model.load_weights(path)``.
 
     Keras does not report exceptions to callbacks. ``on_exception`` is called for exceptions from
-    hooks, batches and their data; for all others if you call ``fit`` inside ``with callback:``.
+    hooks, batches and their data; for all others if you call ``fit`` inside ``with callback:``,
+    and else with a RuntimeError when the next ``fit`` with hooks begins.
 
     Args:
         hooks: The hooks, as for ``MonitoredTrainingSession``.
