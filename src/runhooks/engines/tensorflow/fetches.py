@@ -123,7 +123,9 @@ class StepReads:
         is_known = len(reads) == len(found) and (
             len(found) == 1 or all(op.type in _INCREASES for op in found)
         )
-        increase = _constant_increase(next(iter(found)), fed) if is_known and len(found) == 1 else None
+        increase = (
+            _constant_increase(next(iter(found)), fed) if is_known and len(found) == 1 else None
+        )
         return StepChange(reads if is_known else (), is_known, increase)
 
     def _read_of(self, operation: Any) -> Any:
