@@ -135,3 +135,26 @@ def test_tensors_are_arrays(runs):
     assert np.asarray(first.tensor_proto).tolist() == [[0, 1, 2], [3, 4, 5]]
     assert first.tensor_proto.numpy().dtype == np.int64
     assert tf.make_ndarray(first.tensor_proto).tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_tag_that_two_writers_have_written_in_two_ways_has_all_points(order, tmp_path):
+    def theirs():
+        with tf.summary.create_file_writer(str(tmp_path)).as_default():
+            tf.summary.scalar("loss", 0.5, 1)
+            tf.summary.histogram("weights", [1.0, 2.0], 1)
+
+    def ours():
+        with FileWriter(tmp_path) as writer:
+            writer.scalar("loss", 0.25, 2)
+            writer.histogram("weights", [1.0, 3.0], 2)
+
+    for write in (theirs, ours)[::order]:
+        write()
+    accumulator = EventAccumulator(tmp_path).Reload()
+    assert sorted(event.value for event in accumulator.Scalars("loss")) == [0.25, 0.5]
+    maxima = [event.histogram_value.max for event in accumulator.Histograms("weights")]
+    assert sorted(maxima) == [2.0, 3.0]
+    assert accumulator.Tags()["tensors"] == ["loss", "weights"]
+    assert len(accumulator.Tensors("loss")) == 2
+    assert [event.step for event in accumulator.Tensors("weights")] == [1]

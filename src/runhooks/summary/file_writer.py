@@ -208,7 +208,8 @@ class FileWriter(QueuedWriter):
         return self._logdir, self._options
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        self._open(*state, lazily=True)
+        logdir, options = state
+        self._open(logdir, options, lazily=True)
 
     def _open(self, logdir: str, options: FileOptions, lazily: bool = False) -> None:
         self._logdir = logdir

@@ -139,6 +139,9 @@ class EventAccumulator:
     and tensors, and keeps all points, where that one keeps a sample. Tags are sorted. A restarted
     session drops tensors too, and a damaged record is skipped. For all else, use ``events.read``.
 
+    A tag of which a part was written as tensors, as by TensorFlow 2, and a part not, is among the
+    tensors; ``Scalars``, ``Histograms``, ``Images`` and ``Audio`` have all of its points, too.
+
     Args:
         path: The directory, without those in it, or the file.
         size_guidance: Has no effect: all points are kept.
@@ -230,10 +233,10 @@ class EventAccumulator:
         """Return the tensors of ``tag``: whatever TensorFlow 2 writes, and texts."""
         kind, at = self._find(_TENSORS, tag)
         if kind != "scalar":
-            return [
-                TensorEvent(point.wall_time, point.step, _tensor(message))
-                for point, message in self._contents.encoded_points(kind, at)
+            found = [
+                (p, _tensor(message)) for p, message in self._contents.encoded_points(kind, at)
             ]
+            return [TensorEvent(p.wall_time, p.step, it) for p, it in found if it is not None]
         steps, values, wall_times = self._contents.scalars(at)
         narrow = values.astype(np.float32)
         is_float = np.array_equal(narrow, values, equal_nan=True)
@@ -252,16 +255,19 @@ class EventAccumulator:
     def _find(self, of: str, tag: str) -> tuple[str, int]:
         if self._tags is None:
             raise KeyError(f"no {of} have the tag {tag!r} yet: call Reload() first")
+        as_tensors = self._tags[_TENSORS].get(tag)
+        if as_tensors is not None and as_tensors[0] == _KINDS.get(of):
+            return as_tensors
         if tag not in self._tags[of]:
             known = ", ".join(map(repr, self._tags[of])) or "none at all"
             raise KeyError(f"no {of} have the tag {tag!r}, among {known}")
         return self._tags[of][tag]
 
 
-def _tensor(message: bytes) -> TensorProto:
+def _tensor(message: bytes) -> TensorProto | None:
     content = parse_value(message, 0, len(message)).content
     if content is None or content.number != TENSOR:
-        raise ValueError("the value of a summary must be a tensor")
+        return None  # a point of the same tag that was written by another writer
     parsed = parse_tensor(message, content.begin, content.end)
     array = tensor_array(message, content.begin, content.end)
     is_widened = array.dtype == np.float32  # as bfloat16 is, which NumPy does not have

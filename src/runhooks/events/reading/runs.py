@@ -24,7 +24,6 @@ from runhooks.events.reading.rows import RowDecoders
 from runhooks.events.reading.table import Exported
 from runhooks.stores.path import AnyPath, path_of
 
-
 _HPARAMS_TAGS = "_hparams_/*"
 
 
