@@ -14,17 +14,19 @@ from runhooks.checkpoint import Saver, checkpoints, read_checkpoint, restore_lat
 # killed by a thread of its own after a while, given in seconds.
 SAVING = """
 import os, signal, sys, threading
-from types import SimpleNamespace
 import numpy as np
 from runhooks.checkpoint import Saver, Snapshot
 
+class Session:
+    def snapshot(self):
+        weights = np.full(300_000, self.global_step, np.float32)
+        return Snapshot({"global_step": np.asarray(self.global_step), "weights": weights}, {})
+
 folder, step, life = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
-saver = Saver(max_to_keep=2)
+saver, sess = Saver(max_to_keep=2), Session()
 while True:
     step += 1
-    arrays = {"global_step": np.int64(step), "weights": np.full(300_000, step, np.float32)}
-    arrays = {name: np.asarray(array) for name, array in arrays.items()}
-    sess = SimpleNamespace(global_step=step, snapshot=lambda: Snapshot(arrays, {}))
+    sess.global_step = step
     for _ in range(2):
         saver.save(sess, folder + "/model.ckpt", global_step=step)
         print(step, flush=True)
