@@ -437,7 +437,7 @@ def jax_launcher(launcher_with) -> Launcher:
 @pytest.fixture(scope="session")
 def tensorflow_launcher(launcher_with) -> Launcher:
     """Starts programs that train with TensorFlow."""
-    return launcher_with("runhooks.tensorflow")
+    return launcher_with("tensorflow", "runhooks.tensorflow")
 
 
 @pytest.fixture(scope="session")
