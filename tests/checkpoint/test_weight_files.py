@@ -249,7 +249,7 @@ def test_arrays_of_torch_with_one_name_are_refused(name, named, tmp_path):
     torch = pytest.importorskip("torch")
     path = tmp_path / "model.pt"
     torch.save(named(torch.ones(2)), path)
-    with pytest.raises(DataLossError, match=f"model.pt.*two of its arrays.*{name!r}"):
+    with pytest.raises(DataLossError, match=f"model.pt.*two leaves.*{name!r}"):
         rh.load(path)
 
 
@@ -260,7 +260,7 @@ def test_arrays_of_an_npz_with_one_name_are_refused(tmp_path):
             content = io.BytesIO()
             np.save(content, np.zeros(2))
             members.writestr(name, content.getvalue())
-    with pytest.raises(DataLossError, match="model.npz.*two of its arrays.*'a'"):
+    with pytest.raises(DataLossError, match="model.npz.*two leaves.*'a'"):
         rh.load(path)
 
 

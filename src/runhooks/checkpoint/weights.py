@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from runhooks import arguments
 from runhooks import arrays as libraries
 from runhooks.arrays.registry import library_of_file
 from runhooks.arrays.shards import volume
-from runhooks.arrays.trees import flatten
+from runhooks.arrays.trees import by_path, flatten
 from runhooks.checkpoint import tensors
 from runhooks.checkpoint.averages import is_average, saved_averages
 from runhooks.checkpoint.files import (
@@ -44,7 +44,6 @@ from runhooks.errors import DataLossError, NotFoundError, cause
 from runhooks.stores.path import AnyPath, replacing
 
 Named = Iterator[tuple[str, NDArray[Any]]]
-AnyItem = TypeVar("AnyItem")
 
 
 class Weights(ABC):
@@ -230,7 +229,7 @@ class NpzFile(Weights):
         self.specs = {}
         with _naming(path), self._opened() as (members, size):
             listed = members.infolist()
-            self._members = _by_name((it.filename.removesuffix(".npy"), it) for it in listed)
+            self._members = by_path((it.filename.removesuffix(".npy"), it) for it in listed)
             if sum(it.compress_size for it in listed) > size:
                 raise ValueError("its members overlap")
             # NumPy writes no comments: one may hide the members behind it.
@@ -266,7 +265,7 @@ class LibraryFile(Weights):
             with local_copy(file) as local:
                 _compare(local)
                 found = flatten(library.read_file(local)).leaves
-            self._arrays = _by_name(it for it in found if library.owns(type(it[1])))
+            self._arrays = by_path(it for it in found if library.owns(type(it[1])))
             forms = {name: self._about(name, library.host_form) for name in self._arrays}
             self._nbytes = {
                 name: volume(it) * dtype.itemsize for name, (it, dtype) in forms.items()
@@ -291,16 +290,6 @@ class LibraryFile(Weights):
             return ask(self._arrays[name])
         except TypeError as error:
             raise ValueError(f"{name!r}: {error}") from error
-
-
-def _by_name(items: Iterable[tuple[str, AnyItem]]) -> dict[str, AnyItem]:
-    """Return ``items`` as a dict; ValueError if two have one name."""
-    found: dict[str, AnyItem] = {}
-    for name, item in items:
-        if name in found:
-            raise ValueError(f"two of its arrays have the name {name!r}")
-        found[name] = item
-    return found
 
 
 def _compare(path: Path) -> None:

@@ -113,6 +113,7 @@ class WriteQueue:
         flush_secs: float = 120,
         on_full: OnFull = "wait",
     ) -> None:
+        self._errors: deque[BaseException] = deque()  # first: __del__ looks at it in any case
         arguments.given(max_queue=max_queue, flush_secs=flush_secs)
         arguments.whole(max_queue=max_queue)
         arguments.positive(flush_secs=flush_secs)
@@ -137,7 +138,7 @@ class WriteQueue:
         #: A waiter gets something when all items added before are written. (A threading.Event
         #: would not do: a signal handler may interrupt a thread in its wait() and wait as well.)
         self._waiters: deque[SimpleQueue[None]] = deque()
-        self._errors: deque[BaseException] = deque()
+        self._errors = deque()
         self._lost = 0  # items in batches that the sink raised an error for
         self._reported = 0  # lost items that an error has reported
         self._writing = threading.RLock()
@@ -373,7 +374,7 @@ class WriteQueue:
 
     def __del__(self) -> None:
         # Whoever forgot to close it makes no later call that would raise them.
-        if getattr(self, "_errors", None):
+        if self._errors:
             self._give_up()
             self._log_errors(f"{self._sink.name} was never closed")
 
