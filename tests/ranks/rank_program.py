@@ -10,6 +10,7 @@ import json
 import logging
 import os
 import signal
+import socket
 import sys
 import time
 from contextlib import suppress
@@ -106,17 +107,20 @@ class Beats(rh.SessionRunHook):
 
 def connections(folder):
     """How many connections this process has to the host of the store."""
-    port = f"{int((folder / 'port').read_text()):04X}"
-    files = []
+    port, count = int((folder / "port").read_text()), 0
     for file in Path("/proc/self/fd").iterdir():
-        with suppress(FileNotFoundError):  # that of the folder itself
-            files.append(str(file.readlink()))
-    lines = [
-        line.split()
-        for kind in ("tcp", "tcp6")
-        for line in Path(f"/proc/self/net/{kind}").read_text().splitlines()[1:]
-    ]
-    return sum(it[2].endswith(f":{port}") and f"socket:[{it[9]}]" in files for it in lines)
+        with suppress(OSError):  # no socket, or one without a peer
+            count += peer_of(int(file.name))[1:2] == (port,)
+    return count
+
+
+def peer_of(descriptor):
+    """The address at the other end of a socket."""
+    it = socket.socket(fileno=descriptor)
+    try:
+        return it.getpeername()
+    finally:
+        it.detach()
 
 
 class Connections(rh.SessionRunHook):
