@@ -88,6 +88,18 @@ def test_purge_step_hides_what_was_written_before_in_sub_runs(tmp_path):
     assert runs["rate_up"].scalars["rate"].values.tolist() == [1.5] * 3 + [0.5] * 2 + [0.25]
 
 
+def test_purge_step_hides_the_metrics_of_hyperparameters_that_were_written_before(tmp_path):
+    for purge_step, accuracy in ((None, 0.75), (3, 0.5)):
+        with SummaryWriter(tmp_path, purge_step=purge_step) as writer:
+            for run_name in ("trial", "."):
+                writer.add_hparams({"lr": 0.1}, {"accuracy": accuracy}, None, run_name, 9)
+            writer.add_scalar("loss", accuracy, 9)
+            writer.add_hparams({"lr": 0.1}, {"accuracy": accuracy}, None, ".", 10)
+    for place, tag, count in (("trial", "accuracy", 1), ("", "accuracy", 2), ("", "loss", 1)):
+        found = EventAccumulator(str(tmp_path / place)).Reload()
+        assert [point.value for point in found.Scalars(tag)] == [0.5] * count
+
+
 def test_a_pickled_writer_can_be_used_in_full(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with SummaryWriter("run") as writer:

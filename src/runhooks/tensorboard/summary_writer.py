@@ -198,7 +198,7 @@ class SummaryWriter(ClosedAtEnd):
         step, wall_time = step_and_time(global_step, walltime)
         for tag, scalar_value in tag_scalar_dict.items():
             value = _kept(main_tag, scalar_value)
-            writer = self._sub_runs.get((main_tag, tag)) or self._open_sub_run(main_tag, tag)
+            writer = self._sub_runs.get((main_tag, tag)) or self._open_group(main_tag, tag)
             writer.put(main_tag, value, step, wall_time)
 
     def add_histogram(
@@ -483,8 +483,8 @@ class SummaryWriter(ClosedAtEnd):
         """
         values = hparams_values(hparam_dict, metric_dict, hparam_domain_discrete)
         step, wall_time = step_and_time(global_step, None)
-        run = self._get_file_writer().get_logdir()
-        writer = self._open(inside(run, run_name or name or str(clock.wall())))
+        run, name = self._get_file_writer().get_logdir(), run_name or name or str(clock.wall())
+        writer = self._open_sub_run(run if name == "." else inside(run, name))
         try:
             writer.add_summary(Summary(values), step, wall_time)
         finally:
@@ -589,23 +589,29 @@ class SummaryWriter(ClosedAtEnd):
             self.file_writer = self._open(self.log_dir)
             self.all_writers = {self.file_writer.get_logdir(): self.file_writer}
             if self.purge_step is not None:
-                self._start, self._started = int(self.purge_step), set()
+                self._start = int(self.purge_step)
+                self._started = {self.file_writer.get_logdir()}
                 self.file_writer.add_session_log(SessionLog(SessionStatus.START), self._start)
                 self.purge_step = None
         return self.file_writer
 
-    def _open_sub_run(self, main_tag: str, tag: str) -> FileWriter:
-        """Return the file of a group of scalars."""
+    def _open_group(self, main_tag: str, tag: str) -> FileWriter:
+        """Return the file of a scalar of a group."""
         directory = f"{self._get_file_writer().get_logdir()}/{main_tag.replace('/', '_')}_{tag}"
         writers = self.all_writers
         assert writers is not None, "the line above has opened it"
         if directory not in writers:
-            writers[directory] = self._open(directory)
-            if self._start is not None and directory not in self._started:
-                self._started.add(directory)
-                writers[directory].add_session_log(SessionLog(SessionStatus.START), self._start)
+            writers[directory] = self._open_sub_run(directory)
         self._sub_runs[main_tag, tag] = writers[directory]
         return writers[directory]
+
+    def _open_sub_run(self, directory: str) -> FileWriter:
+        """Return a file in ``directory``; what an interrupted run has left there is dropped."""
+        writer = self._open(directory)
+        if self._start is not None and directory not in self._started:
+            self._started.add(directory)
+            writer.add_session_log(SessionLog(SessionStatus.START), self._start)
+        return writer
 
     def _open(self, directory: str | os.PathLike[str]) -> FileWriter:
         return self._file_kind(directory, self.max_queue, self.flush_secs, self.filename_suffix)
