@@ -5,6 +5,7 @@ from itertools import chain
 
 import numpy as np
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import runhooks as rh
 from tests.graph.sources import Iterated, Loader, train
@@ -408,3 +409,15 @@ def test_an_epoch_without_elements_is_passed_over(hooks):
         while not session.should_stop():
             session.run("train_op")
     assert session.global_step == 6
+
+
+@pytest.mark.every_engine
+def test_a_curve_of_the_epoch_leaves_its_name_to_the_tensor(engine, tmp_path):
+    with program("list", engine).as_default():
+        rh.summary.scalar("epoch")
+        seen = []
+        hook = rh.CallHook(lambda epoch: seen.append(int(epoch)), ["epoch"], every_n_steps=1)
+        rh.train.train("train_op", tmp_path, hooks=[hook], save_summaries_steps=1)
+    assert seen == [1] * 5 + [2] * 5
+    points = EventAccumulator(str(tmp_path)).Reload().Scalars("epoch")
+    assert [point.value for point in points] == seen

@@ -24,6 +24,7 @@ from runhooks.events import Message
 from runhooks.graph import names, nest
 from runhooks.graph.base import GraphKeys, get_default_graph
 from runhooks.graph.engine import Engine
+from runhooks.graph.epochs import EPOCH
 from runhooks.graph.graph import Graph, own_graph
 from runhooks.graph.nodes import Effect, Operation, Placement, Tensor, Variable
 from runhooks.near_names import with_article
@@ -154,7 +155,8 @@ def summary_op(
         kind,
         lambda value: Summary(make(tag, value)),
         (value,),
-        name=name,
+        # An operation "epoch" would come before the tensor, which no operation of the graph has.
+        name=f"{name}_summary" if name == EPOCH else name,
         placement=Placement.HOST,
     )
     collect(op.outputs[0], [GraphKeys.SUMMARIES] if collections is None else collections)
