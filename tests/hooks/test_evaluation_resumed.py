@@ -4,6 +4,7 @@ import signal
 
 import numpy as np
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import runhooks as rh
 
@@ -93,6 +94,23 @@ def test_an_evaluation_that_is_repeated_draws_what_the_dropped_one_has(tmp_path)
 
     undisturbed = run(tmp_path / "undisturbed")
     assert run(tmp_path / "stopped", at=2) + run(tmp_path / "stopped") == undisturbed
+
+
+def test_summaries_of_an_evaluation_that_is_repeated_are_written_once(tmp_path):
+    def run(at=None):
+        test = rh.EvaluationHook(
+            Interrupted(at),
+            [0.0] * 3,
+            every_n_epochs=1,
+            summary_op=lambda test: rh.summary.scalar("shown", test["w"]),
+            output_dir=tmp_path / "test",
+        )
+        trained(tmp_path, [1.0] * 3, lambda: [test], epochs=3)
+
+    run(at=5)
+    run()
+    points = EventAccumulator(str(tmp_path / "test")).Reload().Scalars("shown")
+    assert [point.step for point in points] == [3, 6, 9]
 
 
 def test_what_a_repeated_evaluation_has_changed_is_saved_at_once(tmp_path):

@@ -285,12 +285,12 @@ class EvaluationHook(EvaluatingHook):
         self, session: RawSession, training: SessionRunArgs | None
     ) -> Evaluation:
         means = Means(_is_number if self._test_step is not None else _is_any)
+        shown: list[Any] = []  # an evaluation that a stop ends writes nothing: it is repeated
         feeds = until_stop(session, self._feeds(session, training))
 
         def take(results: list[Any]) -> None:
             metrics, (_, *summaries) = results[: len(self._fetches)], results[len(self._fetches) :]
-            if summaries:
-                self._write_summaries(summaries[0], step_of(session))
+            shown.extend(chain(*summaries))
             means.add(*metrics)
 
         each = [*self._fetches, self._updates]
@@ -315,6 +315,8 @@ class EvaluationHook(EvaluatingHook):
             values = session.run({name: it.value for name, it in self._streamed.items()})
             found |= {name: number(name, it) for name, it in values.items()}
             found = {name: found[name] for name in self._metrics}
+        for summary in shown:
+            self._output.add_summary(summary, step_of(session))
         return Evaluation(found, runs)
 
     def _adding(
@@ -324,10 +326,6 @@ class EvaluationHook(EvaluatingHook):
         if session_of(session).engine.runs_one_program or self.runs_on == "chief":
             return dict
         return partial(current_group().total, f"the metrics of {self.title}", at=place)
-
-    def _write_summaries(self, summaries: Sequence[Any], step: int) -> None:
-        for summary in summaries:
-            self._output.add_summary(summary, step)
 
     def _feeds(
         self, session: RawSession, training: SessionRunArgs | None
