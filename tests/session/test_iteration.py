@@ -1,6 +1,7 @@
 """``session.iteration()``: several runs are a whole, or not at all: saved, resumed and stopped."""
 
 import contextlib
+import itertools
 import signal
 from pathlib import Path
 
@@ -259,6 +260,30 @@ def test_after_an_error_inside_the_next_iteration_can_begin():
         with session.iteration():
             session.run("train_op", {"element": 1})
     assert session.global_step == 2
+
+
+def test_a_session_that_is_lost_inside_is_not_replaced_as_its_runs_would_be_missing(tmp_path):
+    def train(lost_in=None):
+        calls = itertools.count()
+
+        def append(digits, digit):
+            if next(calls) == lost_in:
+                raise rh.errors.AbortedError("lost")
+            return digits * 10 + digit, {}
+
+        with rh.graph(append, digits=0).as_default():
+            hooks = [rh.StopAtStepHook(last_step=9)]
+            with rh.MonitoredTrainingSession(checkpoint_dir=tmp_path, hooks=hooks) as session:
+                while not session.should_stop():
+                    with session.iteration():
+                        for digit in (1, 2, 3):
+                            session.run("train_op", {"digit": digit})
+        return rh.load(tmp_path, "digits")
+
+    with pytest.raises(rh.errors.AbortedError) as raised:
+        train(lost_in=4)
+    assert "lost in an iteration" in raised.value.__notes__[-1]
+    assert train() == 123123123
 
 
 def test_an_error_that_ends_the_loop_saves_nothing_of_the_iteration(iterate, tmp_path):

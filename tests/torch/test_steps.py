@@ -204,6 +204,23 @@ def test_two_steps_with_an_optimizer_each():
     assert placeholders == ["real", "noise"]
 
 
+def test_a_session_that_is_lost_between_the_runs_of_a_step_is_not_replaced():
+    accumulated = torch.zeros(())
+
+    def update():
+        raise rh.errors.AbortedError("lost")
+
+    graph = rh.torch.Graph()
+    with graph.as_default():
+        rh.torch.step(lambda: accumulated.add_(1), name="accumulate", counts=False)
+        rh.torch.step(update)
+        with rh.MonitoredSession() as session, pytest.raises(rh.errors.AbortedError) as raised:
+            session.run("accumulate")
+            session.run("train_op")
+    assert "between the runs of one step" in raised.value.__notes__[-1]
+    assert session.recoveries == 0
+
+
 def two_steps(data):
     """A graph of a step that draws from ``data``, and does not count, and of one that does."""
     made = itertools.count(1.0)

@@ -274,7 +274,7 @@ class MonitoredSession(CallableRuns):
         Checkpoints, evaluations and stops wait for the end of the ``with`` block, as do hooks with
         ``first`` or ``last``, and those that are due by epochs; others act in its runs, as
         elsewhere. A training that is resumed begins with a whole iteration, so its result is that
-        of an uninterrupted one.
+        of an uninterrupted one. A session that is lost inside is not replaced: the error is raised.
 
             while not session.should_stop():
                 with session.iteration():

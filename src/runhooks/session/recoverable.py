@@ -152,11 +152,13 @@ class RecoverableSession:
         """Return ``act(session)``, repeated in a new session whenever it is lost."""
         while True:
             session = self.session or self._replace()
+            is_within = session.hooked.is_within
             try:
                 return act(session)
             except Exception as error:
                 if not self._means_loss(error, session):
                     raise
+                _check_whole(is_within, error)
                 lost_by = error
             try:
                 self._replace(session, lost_by)
@@ -174,6 +176,7 @@ class RecoverableSession:
         except Exception as cause:
             if not self._means_loss(cause, session):
                 raise
+            _check_whole(session.hooked.is_within, cause)
             self._replace(session, cause)
         return self.call(partial(run_watched, caller=caller))
 
@@ -368,6 +371,18 @@ class RecoverableSession:
                 "session lost at step %d, %s step %d%s: %s",
                 *(lost_at, resumed, step, again, cause),
             )
+
+
+def _check_whole(is_within: bool, error: Exception) -> None:
+    """Raise ``error``, by which a session was lost, if runs that only the loop knows are lost."""
+    if is_within:
+        add_note(
+            error,
+            "the session was lost in an iteration, or between the runs of one step: only your loop "
+            "can make the runs before this one again. Start the program again; it goes on from the "
+            "last checkpoint",
+        )
+        raise error
 
 
 def run_watched(
