@@ -64,6 +64,7 @@ from __future__ import annotations
 
 import os
 import queue
+import signal
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -302,6 +303,11 @@ class StopRequest:
         if self.reason is None:
             self.reason = reason
             self._bell.put(None)
+
+    @property
+    def is_by_signal(self) -> bool:
+        """Whether a signal asked first, so that the process may be killed soon."""
+        return self.reason in signal.Signals.__members__
 
     def wait(self, secs: float) -> bool:
         """Wait up to ``secs`` seconds for a request; return whether there is one."""
@@ -617,8 +623,11 @@ class RawSession(CallableRuns):
         """Return whether a training and its evaluation may both draw from the input ``source``."""
         return False
 
-    def rewind(self, *fetches: Any) -> None:
-        """Let the inputs of ``fetches`` start over at the next run that needs them."""
+    def rewind(self, *fetches: Any, to: Any = None) -> Any:
+        """Let the inputs of ``fetches`` start over at the next run that needs them.
+
+        Returns where they were, for a call that lets them go on there: ``rewind(data, to=before)``.
+        """
 
     def time_inputs(self) -> None:
         """Add the seconds that inputs take to ``input_secs`` from now on."""

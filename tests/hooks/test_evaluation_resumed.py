@@ -96,6 +96,63 @@ def test_an_evaluation_that_is_repeated_draws_what_the_dropped_one_has(tmp_path)
     assert run(tmp_path / "stopped", at=2) + run(tmp_path / "stopped") == undisturbed
 
 
+class ShuffledByItself(Shuffled):
+    """As ``Shuffled``, by a generator of its own."""
+
+    def __init__(self, length):
+        super().__init__(length)
+        self.random = np.random.default_rng(0)
+
+    def __iter__(self):
+        yield from self.random.permutation(self.length).astype(float)
+
+
+def test_an_evaluation_that_is_repeated_goes_on_with_the_order_of_the_one_before(tmp_path):
+    def run(directory, at=None):
+        interrupted, calls = Interrupted(at), []
+
+        def test_step(w, x):
+            calls.append(float(x))
+            return interrupted(w, x)
+
+        evaluation = rh.EvaluationHook(test_step, ShuffledByItself(6), every_n_epochs=1, steps=2)
+        trained(directory, [1.0] * 3, lambda: [evaluation], epochs=4)
+        return calls
+
+    undisturbed = run(tmp_path / "undisturbed")
+    before = run(tmp_path / "stopped", at=3)
+    assert before[:2] + run(tmp_path / "stopped") == undisturbed
+    assert len(undisturbed) == 8
+
+
+@pytest.mark.parametrize("comes_in", ["step", "evaluation"])
+def test_after_a_signal_no_evaluation_delays_the_save_of_the_step(comes_in, tmp_path):
+    calls = []
+
+    class Batches:
+        def __len__(self):
+            return 3
+
+        def __iter__(self):
+            yield from [1.0, 2.0]
+            if comes_in == "step":
+                signal.raise_signal(signal.SIGTERM)
+            yield 3.0
+
+    def evaluation(name):
+        def test_step(w, x):
+            calls.append(name)
+            if calls == ["a", "a"]:
+                signal.raise_signal(signal.SIGTERM)
+            return {"w": w}
+
+        return rh.EvaluationHook(test_step, [0.0] * 4, every_n_epochs=1, hook_name=name)
+
+    trained(tmp_path, Batches(), lambda: [evaluation("a"), evaluation("b")], epochs=2)
+    assert calls == ([] if comes_in == "step" else ["a", "a"])
+    assert rh.latest_checkpoint(tmp_path) == str(tmp_path / "model.ckpt-3")
+
+
 def test_summaries_of_an_evaluation_that_is_repeated_are_written_once(tmp_path):
     def run(at=None):
         test = rh.EvaluationHook(

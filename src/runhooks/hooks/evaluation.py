@@ -123,7 +123,7 @@ class EvaluationHook(EvaluatingHook):
     It evaluates the state after a step before any other hook acts on that step, whatever the order
     of the hooks, so ``stop_if_no_decrease_hook`` and checkpoints use the metrics of the same step.
     A resumed run evaluates at the same steps as an uninterrupted one, has the metrics found so far,
-    which checkpoints hold, and repeats an evaluation that a stop has cut off. It evaluates at the
+    which checkpoints hold, and repeats an evaluation that a signal has cut off. It evaluates at the
     end only with ``Trigger(at_end=True)``, because a preempted run must save before it is killed.
 
     The session's other hooks are not called in an evaluation, and its time does not count in steps
@@ -216,6 +216,7 @@ class EvaluationHook(EvaluatingHook):
         self._weight = weight
         self._loop = NestedLoop(hooks)
         self._inputs: list[Any] = []  # those that the latest evaluation draws from
+        self._before: Any = None  # where they were
 
     def __getitem__(self, output: str) -> Tensor:
         """Return the tensor of an output of the test step, as of the batch that is evaluated.
@@ -286,7 +287,7 @@ class EvaluationHook(EvaluatingHook):
     ) -> Evaluation:
         means = Means(_is_number if self._test_step is not None else _is_any)
         shown: list[Any] = []  # an evaluation that a stop ends writes nothing: it is repeated
-        feeds = until_stop(session, self._feeds(session, training))
+        feeds = until_stop(session, self._feeds(session, training), is_at_end=training is None)
 
         def take(results: list[Any]) -> None:
             metrics, (_, *summaries) = results[: len(self._fetches)], results[len(self._fetches) :]
@@ -301,7 +302,7 @@ class EvaluationHook(EvaluatingHook):
         try:
             runs = self._loop.run(session, chain(first, repeat(each)), feeds, take)
         except LoopStoppedError:
-            session.rewind(*self._inputs)  # a checkpoint is to hold nothing of it
+            session.rewind(*self._inputs, to=self._before)  # a checkpoint is to hold nothing of it
             raise
         if not runs:
             raise RuntimeError(
@@ -336,7 +337,7 @@ class EvaluationHook(EvaluatingHook):
             if index == 0:
                 inputs = self._inputs = self._own_inputs(session, feed_dict, training)
                 if inputs:
-                    session.rewind(*inputs)
+                    self._before = session.rewind(*inputs)
                 elif not is_fed and self._steps is None:
                     yield None
                     return

@@ -121,12 +121,15 @@ class SessionInputs:
             for opened in self.opened.values():
                 opened.timed(add_secs)
 
-    def rewind(self, operations: Iterable[Operation]) -> None:
-        """Let these inputs begin anew."""
+    def rewind(self, operations: Iterable[Operation], to: Mapping[str, Any] | None) -> Any:
+        """Let these inputs begin anew, or where an earlier call has found them; return that."""
+        before = {}
         for op in operations:
-            self.opened.pop(op, None)
-            self._positions.pop(op.name, None)
+            opened, position = self.opened.pop(op, None), self._positions.pop(op.name, None)
+            before[op.name] = position if opened is None else opened.position()
             self._unplaced.discard(op)
+        self._positions.update(to or {})
+        return before
 
     def positions(self) -> dict[str, Any]:
         """Return how far the inputs have come, by the name of the state in a snapshot."""

@@ -18,16 +18,25 @@ class LoopStoppedError(Exception):
     """The training was asked to stop in the middle of a nested loop."""
 
 
-def until_stop(training: RawSession, feeds: Iterable[FeedDict]) -> Iterator[FeedDict]:
+def until_stop(
+    training: RawSession, feeds: Iterable[FeedDict], *, is_at_end: bool
+) -> Iterator[FeedDict]:
     """Yield ``feeds`` until the session of the training is asked to stop.
 
+    Args:
+        training: The session.
+        feeds: Those of a nested loop.
+        is_at_end: Whether the loop is what the user wants to be done once the training has ended.
+
     Raises:
-        LoopStoppedError: At a request to stop that was made after the first of ``feeds``.
+        LoopStoppedError: At a request to stop that was made after the first of ``feeds``, or, not
+            at the end, by a signal before it: the training is to be saved before it is killed.
     """
-    already = training.stop_request.reason
+    stop = training.stop_request
+    already = stop.reason if is_at_end or not stop.is_by_signal else None
     for feed_dict in feeds:
-        if training.stop_request.reason != already:
-            raise LoopStoppedError(training.stop_request.reason)
+        if stop.reason != already:
+            raise LoopStoppedError(stop.reason)
         yield feed_dict
 
 

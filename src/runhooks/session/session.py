@@ -141,19 +141,27 @@ class Session(RawSession):
             self._values.check_open()
             self._graph.engine.wait(self._values.parts)
 
-    def rewind(self, *fetches: Any) -> None:
+    def rewind(self, *fetches: Any, to: Any = None) -> Any:
         """Let the inputs of ``fetches`` start over at the next run that needs them.
 
         A function is called with the global step of that run; a stateful iterable goes back to
         where it was when it was first opened.
 
+        Args:
+            fetches: What needs the inputs.
+            to: What an earlier call has returned: they go on where they were then.
+
+        Returns:
+            Where they were.
+
         Raises:
             ValueError, TypeError: For an argument that cannot be fetched.
         """
         with self._lock:
-            self._inputs.rewind(self._graph.effects_of(fetches).inputs)
+            before = self._inputs.rewind(self._graph.effects_of(fetches).inputs, to)
             if (last := self._values.last) is not None:
                 last.off_steps = 0  # when the data end is to be found anew
+            return before
 
     def inputs_of(self, fetches: Any, feed_keys: Iterable[Any] = ()) -> list[Any]:
         inputs = make_plan(self._graph, fetches, feed_keys).inputs

@@ -296,7 +296,7 @@ class SessionState(RawSession):
         is_bound = _kind(source) in ("Iterator", "OneShotIterator") and len(_starts(source)) <= 1
         return not is_bound
 
-    def rewind(self, *fetches: Any) -> None:
+    def rewind(self, *fetches: Any, to: Any = None) -> None:
         """Restart those that have one initializer without a placeholder; the user, all others."""
         alone = [starts[0] for source in fetches if len(starts := _starts(source)) == 1]
         unfed = [it for it in alone if "Placeholder" not in map(_kind, needed([it]))]
