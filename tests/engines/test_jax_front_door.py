@@ -213,6 +213,54 @@ def test_initial_values_that_need_the_numbers_themselves():
     assert run(graph, 3, ["scale", "state/count"])[-1] == [2.0, 2]
 
 
+class Twice(nnx.Module):
+    """Two layers; ``shared`` says what the second has of the first, or what both are given."""
+
+    def __init__(self, shared):
+        rngs = nnx.Rngs(0, noise=1)
+        self.first = nnx.Linear(2, 2, rngs=rngs)
+        self.second = self.first if shared == "module" else nnx.Linear(2, 2, rngs=rngs)
+        if shared == "weights":
+            self.second.kernel = self.first.kernel
+        if shared == "rngs":
+            self.first.rngs = self.second.rngs = rngs
+
+    def __call__(self, x):
+        for layer in (self.first, self.second):
+            x = layer(x)
+            if hasattr(layer, "rngs"):
+                x += jax.random.normal(layer.rngs.noise(), x.shape)
+        return x
+
+
+@pytest.mark.parametrize("shared", ["module", "weights", "rngs"])
+def test_what_a_module_of_nnx_shares_stays_shared(shared, tmp_path):
+    @nnx.jit
+    def train_step(model, optimizer, x):
+        loss, grads = nnx.value_and_grad(lambda model: jnp.mean((model(x) - 1) ** 2))(model)
+        optimizer.update(model, grads)
+        return {"loss": loss}
+
+    def create():
+        model = Twice(shared)
+        return model, nnx.Optimizer(model, optax.adam(0.01), wrt=nnx.Param)
+
+    batches = [np.full((4, 2), it, np.float32) for it in range(4)]
+    model, optimizer = create()
+    plain = [float(train_step(model, optimizer, x)["loss"]) for x in batches]
+    losses = []
+    for last in (2, 4):
+        model, optimizer = create()
+        graph = rh.jax.graph(train_step, model=model, optimizer=optimizer, data=batches)
+        arguments = {"checkpoint_dir": tmp_path, "hooks": [rh.StopAtStepHook(last_step=last)]}
+        with graph.as_default(), rh.MonitoredTrainingSession(**arguments) as session:
+            while not session.should_stop():
+                losses.append(float(session.run({"op": "train_op", "loss": "loss"})["loss"]))
+            trained = session.run("model", hooks=False)
+    assert losses == plain
+    assert (trained.first.kernel is trained.second.kernel) == (shared != "rngs")
+
+
 def test_state_that_nnx_makes_metrics_and_a_module_that_is_returned():
     def step(model, metrics, x):
         metrics.update(values=model(x))

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import AxisType, NamedSharding
 
 from runhooks import clock
 from runhooks.arrays.jax import ARRAYS as JAX
@@ -345,10 +346,14 @@ class CoreExecutable:
         self._donated = tuple(range(traced.new_leaves)) if traced.body.donate else ()
         self._steps: BoundedCache[Any, Any] = BoundedCache()
 
-    def step(self, *, wide: bool = False) -> Any:
-        """Return the jitted function that returns small arrays, and if ``wide`` large ones too."""
+    def step(self, *, wide: bool = False, shardings: tuple[Any, ...] = ()) -> Any:
+        """Return the jitted function that returns small arrays, and if ``wide`` large ones too.
+
+        ``shardings``: those of the new leaves, as ``shardings_of`` returns them.
+        """
         return self._steps.get_or_make(
-            wide, lambda: jax.jit(self._step(wide=wide), donate_argnums=self._donated)
+            (wide, shardings),
+            lambda: jax.jit(self._step(wide, shardings), donate_argnums=self._donated),
         )
 
     def shapes(self, args: Sequence[Any]) -> CoreResult:
@@ -390,10 +395,11 @@ class CoreExecutable:
             what += " with the large values of its calls"
         self.traces.log(what, wide_for or self.party)
 
-    def _step(self, *, wide: bool) -> Callable[..., list[Any]]:
+    def _step(self, wide: bool, shardings: tuple[Any, ...]) -> Callable[..., list[Any]]:
         def step(*args: Any) -> list[Any]:
             self.traces.begin()
-            return _results(self._traced(self._operations(*args)), wide=wide)
+            results = _results(self._traced(self._operations(*args)), wide=wide)
+            return [*map(_sharded, results, shardings), *results[len(shardings) :]]
 
         return step
 
@@ -418,6 +424,28 @@ class CoreExecutable:
 def _settled(old: Any, new: Any) -> Any:
     is_settled = not is_weak(old) or new.weak_type
     return old if is_settled else jax.lax.convert_element_type(old, new.dtype)
+
+
+def shardings_of(leaves: Sequence[Any]) -> tuple[Any, ...]:
+    """Return how the user has sharded each leaf, None if not at all; () if none is.
+
+    XLA gives a new value a sharding of its own choice. With that, the next step would be another
+    program, which is compiled too, and has other bits than the one after a resume.
+    """
+    found = tuple(map(_sharding_of, leaves))
+    return () if found.count(None) == len(found) else found
+
+
+def _sharding_of(leaf: Any) -> NamedSharding | None:
+    sharding = leaf.sharding if getattr(leaf, "committed", False) else None
+    if not isinstance(sharding, NamedSharding) or AxisType.Explicit in sharding.mesh.axis_types:
+        return None  # explicit axes are part of the type, which does not change
+    return NamedSharding(sharding.mesh, sharding.spec)
+
+
+def _sharded(leaf: Any, sharding: NamedSharding | None) -> Any:
+    constrained: Any = jax.lax.with_sharding_constraint
+    return leaf if sharding is None else constrained(leaf, sharding)
 
 
 def _results(traced: CoreResult, *, wide: bool) -> list[Any]:

@@ -206,7 +206,7 @@ def _is_equinox(it: Any) -> bool:
 
 def release(value: Any) -> Any:
     """Return a copy of what ``hold`` made, in new containers, as its user knows it."""
-    return jax.tree.map(_released, value, is_leaf=_is_part)
+    return jax.tree.map(_released, value, is_leaf=lambda it: _is_part(it) or is_nnx(it))
 
 
 def _released(it: Any) -> Any:
@@ -214,7 +214,8 @@ def _released(it: Any) -> Any:
         return it.value
     if isinstance(it, NnxObject):
         return it.whole()
-    return it
+    # A tree of a module has twice what the module shares.
+    return NnxObject.of(it).whole() if is_nnx(it) else it
 
 
 def changed_part(old: Any, new: Any) -> tuple[str, str] | None:

@@ -19,6 +19,7 @@ from runhooks.engines.jax.executables import (
     forms_of,
     note_failure,
     note_new_forms,
+    shardings_of,
 )
 from runhooks.engines.jax.held import Leaf, hold, is_held, release
 from runhooks.errors import add_note
@@ -242,6 +243,7 @@ class JaxBody(BoundBody):
         self._core = self._core_executable()
         if self._core is not None:
             self.compilation = self._core.traces
+        self._shardings: tuple[Any, ...] = ()  # of the new values
         self._forms: list[str] = []  # of what was last given in another form
         self._bindings: BoundedCache[Any, Binding] = BoundedCache()
         # The binding of the runs that call the core at once, and what takes the fetches out.
@@ -311,7 +313,7 @@ class JaxBody(BoundBody):
         body, in_core = self._body, core.traced.body
         if binding.indices is None or (body.kept, body.given) != (in_core.kept, in_core.given):
             return
-        call: Callable[..., list[Any]] = core.step(wide=binding.wide_for is not None)
+        call: Callable[..., list[Any]] = self._step_of(core, binding)
         jitted, placed, leaves = call, core.traced.placed, self._leaves
         if placed:
 
@@ -369,11 +371,17 @@ class JaxBody(BoundBody):
 
     def _run_core(self, core: CoreExecutable, binding: Binding, args: Sequence[Any]) -> Any:
         given = dict(zip(self._body.given, args[self._leaves :], strict=True))
-        step = core.step(wide=binding.wide_for is not None)
+        step = self._step_of(core, binding)
         results = step(*self._args_of(core.traced, args, given), *core.traced.placed)
         if core.traces.since is not None:
             core.log(binding.wide_for)
         return results
+
+    def _step_of(self, core: CoreExecutable, binding: Binding) -> Callable[..., list[Any]]:
+        step: Callable[..., list[Any]] = core.step(
+            wide=binding.wide_for is not None, shardings=self._shardings
+        )
+        return step
 
     def _compute(
         self,
@@ -401,6 +409,7 @@ class JaxBody(BoundBody):
         values: dict[Tensor, Any] = dict(zip(self._body.given, given, strict=True))
         if core is not None:
             settled = core.settled(self._args_of(core.traced, args, values))
+            self._shardings = shardings_of(settled[: core.traced.new_leaves])
             by_variable, now = core.traced.by_variable(settled), list(args)
             for variable, leaves in by_variable.items():
                 now[self._spans[variable]] = leaves
