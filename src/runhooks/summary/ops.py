@@ -155,7 +155,7 @@ def summary_op(
         kind,
         lambda value: Summary(make(tag, value)),
         (value,),
-        # An operation "epoch" would come before the tensor, which no operation of the graph has.
+        # An operation "epoch" would be found before the tensor, which is in no graph.
         name=f"{name}_summary" if name == EPOCH else name,
         placement=Placement.HOST,
     )
