@@ -411,6 +411,41 @@ def test_an_epoch_without_elements_is_passed_over(hooks):
     assert session.global_step == 6
 
 
+def in_order(reverse=False):
+    return [3, 2, 1] if reverse else [1, 2, 3]
+
+
+def test_a_function_whose_parameters_have_defaults_is_called_without_arguments(tmp_path):
+    stopped = [train(in_order, 2, last=last, checkpoint_dir=tmp_path) for last in (2, 100)]
+    assert stopped == [[1, 2], [3, 1, 2, 3]]
+
+
+@pytest.mark.parametrize(
+    "make", [lambda step=0: range(step, 6), lambda global_step=0: range(global_step, 6)]
+)
+def test_a_function_with_a_default_for_the_step_gets_the_step(make, tmp_path):
+    stopped = [train(make, last=last, checkpoint_dir=tmp_path) for last in (2, 100)]
+    assert stopped == [[0, 1], [2, 3, 4, 5]]
+
+
+def test_what_a_hook_adds_to_a_list_at_the_end_of_an_epoch_comes_in_the_next():
+    data, drawn = [1, 2, 3], []
+
+    def step(total, element):
+        drawn.append(int(element))
+        return total + element, {}
+
+    def grow(epoch):
+        data.append(10 * int(epoch))
+
+    hook = rh.CallHook(grow, "epoch", every_n_epochs=1)
+    with rh.graph(step, total=0, data=data, epochs=3).as_default():
+        with rh.MonitoredTrainingSession(hooks=[hook]) as session:
+            while not session.should_stop():
+                session.run("train_op")
+    assert drawn == [1, 2, 3, 1, 2, 3, 10, 1, 2, 3, 10, 20]
+
+
 @pytest.mark.every_engine
 def test_a_curve_of_the_epoch_leaves_its_name_to_the_tensor(engine, tmp_path):
     with program("list", engine).as_default():

@@ -18,6 +18,9 @@ from runhooks.graph.base import BaseGraph, GraphKeys, get_default_graph
 from runhooks.graph.nodes import UPDATE, Operation, Placement, Tensor, Variable
 from runhooks.graph.source import FunctionIterable, Source
 
+#: Parameters that get the global step.
+STEPS = ("global_step", "step")
+
 
 def create_global_step(graph: BaseGraph | None = None) -> Variable:
     """Create the global step, which starts at 0, in ``graph`` (None: the default graph).
@@ -196,8 +199,9 @@ def inputs(
     Args:
         source: An iterable, which each session iterates again; a function without arguments that
             returns one, called in each epoch; or a function of the step that returns one, called
-            with the global step (0 if there is none) at which the session first needs it. Runs that
-            make no step should not draw from a function of the step, and cause a warning.
+            with the global step (0 if there is none) at which the session first needs it. It is one
+            of the step if it needs an argument, or if its first parameter is called ``step`` or
+            ``global_step``. Runs that make no step should not draw from it, and cause a warning.
         num_outputs: How many values each element has.
         name: The name of its operation, under which checkpoints store its position.
         epochs: How many times to go through an iterable; None: forever.
@@ -281,7 +285,7 @@ def checked_source(
         raise TypeError(
             f"{argument} must be an iterable or a function that returns one, got {source!r}"
         )
-    by_step = callable(source) and (isinstance(source, Iterable) or _takes(source, 0))
+    by_step = callable(source) and (isinstance(source, Iterable) or _takes_step(source))
     if not by_step and callable(source):
         if not _takes(source):
             raise TypeError(
@@ -298,13 +302,20 @@ def checked_source(
     return cast("Iterable[Any] | Callable[[int], Iterable[Any]]", source)
 
 
+def _takes_step(fn: Callable[..., Any]) -> bool:
+    """Return whether ``fn`` needs an argument, or the first one is called as the step is."""
+    try:
+        first = next(iter(inspect.signature(fn).parameters), None)
+    except ValueError:  # some functions in C have no signature
+        return True
+    return _takes(fn, 0) and (first in STEPS or not _takes(fn))
+
+
 def _takes(fn: Callable[..., Any], *args: int) -> bool:
     try:
         inspect.signature(fn).bind(*args)
     except TypeError:
         return False
-    except ValueError:  # some functions in C have no signature
-        pass
     return True
 
 

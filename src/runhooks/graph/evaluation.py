@@ -11,13 +11,12 @@ from typing import Any
 
 from runhooks.arrays import trees
 from runhooks.graph import names
-from runhooks.graph.build import add_inputs, call, get_or_create_global_step
+from runhooks.graph.build import STEPS, add_inputs, call, get_or_create_global_step
 from runhooks.graph.graph import Graph
 from runhooks.graph.nodes import Placement, Tensor, Variable
 from runhooks.graph.source import Source
 from runhooks.graph.step import (
     KEYS,
-    STEPS,
     drawn,
     given_parameters,
     name_of,

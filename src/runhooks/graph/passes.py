@@ -13,10 +13,11 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, NamedTuple
 
 from runhooks.errors import add_note, described
-from runhooks.graph.generators import InputGenerators, holders
+from runhooks.graph.generators import InputGenerators, holders, is_container
 
 _METHODS = (("state_dict", "load_state_dict"), ("get_state", "set_state"))
 
@@ -376,6 +377,8 @@ class Passes:
             for holder in _epoch_holders(self._elements):
                 holder.set_epoch(self._done)
         self.length = length_of(self._elements)
+        if is_container(self._elements):  # a hook that acts at the end may add what comes next
+            return islice(self._elements, self.length)
         return iter(self._elements)
 
 

@@ -15,6 +15,7 @@ from runhooks.arrays.registry import NO_LIBRARY, library_of
 from runhooks.arrays.values import NUMBERS
 from runhooks.graph import names, nest
 from runhooks.graph.build import (
+    STEPS,
     add_inputs,
     checked_source,
     get_or_create_global_step,
@@ -31,8 +32,6 @@ from runhooks.graph.source import Source
 from runhooks.graph.step_result import Names, ResultRule
 from runhooks.near_names import suggestion, with_article
 
-#: Parameters that get the global step.
-STEPS = ("global_step", "step")
 #: Parameters that get a random key.
 KEYS = ("key", "rng")
 
