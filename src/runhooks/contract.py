@@ -1,37 +1,20 @@
 """The contract of hooks: their methods, the messages of a run, the session that they see.
 
-The life cycle says which methods are called, and when; the only place that does. The test suite
-compares the two tables that end this text with recorded sessions on every engine. Each line is a
-name and the events it stands for, in order; a name from a line above stands for that whole line.
-The first table has phases, the second whole life cycles.
+Two tables end this text: phases, and whole lives, which ``docs/life-cycle.md`` explains. Tests
+compare them with recorded sessions on every engine. A line is a name and its events in order.
 
-``each:`` calls the method of every hook, in the order in which the hooks were given; hooks whose
-``first`` is true come before all others, those whose ``last`` is true after them. ``until:`` calls
-it up to the hook that raises, ``begun:`` for the hooks whose ``begin`` has returned. A hook that
-says when it is next due (``SessionRunHook.next_due``) is not called in the runs until then.
+``each:`` calls the method of every hook, in the order given, but hooks with ``first`` before and
+those with ``last`` after all others; ``until:`` up to the hook that raises; ``begun:`` of the hooks
+whose ``begin`` has returned. Until it is due (``next_due``), a hook is not called in runs.
 
-    open        The session is made. ``begin`` may add to the default graph; after it the scaffold
-                makes the graph final, and adding to it raises RuntimeError.
-    run         One call of ``run``: the fetches of the caller and of all hooks go into one
-                session-run.
-    bad-run     The session-run raises: no hook's ``after_run`` is called.
-    recovery    The session is lost: a new one is created, restored from the latest checkpoint.
-    end         The ``with`` block ended well, by OutOfRangeError or StopIteration, or ``close`` was
-                called. ``end`` of every hook is called, even if another raises.
-    failure     The ``with`` block ended by any other exception: no ``end``.
-    raises      The exception goes on to the caller.
-
-    stop-by-hook        A hook called ``run_context.request_stop()``, which only makes
-                        ``should_stop()`` true; ``stop-by-caller``: the caller called
-                        ``session.request_stop()``.
-    thread-raises       A thread under the coordinator failed: ``should_stop()`` is true, and
-                        ``run``, ``close`` and the end of the ``with`` block raise it.
-    lost-in-a-run       The session is replaced and the run repeated; the same happens if a hook
-                        finds the session lost, in ``before_run`` or ``after_run``.
-    lost-in-creation    A session is lost, and the first attempt to create another fails too.
-    lost-at-the-start   The first attempt of all to create a session fails.
-    lost-for-good       One failure more than the ``RecoveryPolicy`` allows (two here), without a
-                        step in between.
+    open      ``begin`` may add to the default graph; then the scaffold makes the graph final, and
+              adding to it raises RuntimeError.
+    run       The fetches of the caller and of all hooks go into one session-run.
+    bad-run   The session-run raises: no ``after_run`` is called.
+    recovery  The session is lost: a new one is restored from the latest checkpoint.
+    end       The ``with`` block ended well, by OutOfRangeError or StopIteration, or ``close`` was
+              called. ``end`` of every hook is called, even if another raises.
+    failure   The ``with`` block ended by any other exception, which goes on: no ``end``.
 
 open      each:begin  finalize-graph  create-session  each:after_create_session
 run       each:before_run  session-run  each:after_run
@@ -88,9 +71,7 @@ if TYPE_CHECKING:
 
 
 class SessionRunArgs(NamedTuple):
-    """The request of a hook, or of the caller: the arguments of ``session.run``.
-
-    As ``tf.compat.v1.train.SessionRunArgs``.
+    """The request of a hook, or of the caller, as ``tf.compat.v1.train.SessionRunArgs``.
 
     Attributes:
         fetches: A tensor, operation, variable or name, or any nesting of lists, tuples, named
@@ -109,8 +90,8 @@ class SessionRunValues(NamedTuple):
 
     Attributes:
         results: The values, in the structure of the hook's fetches; None if it asked for nothing.
-        options: The framework's run options; None where it has none.
-        run_metadata: The framework's run metadata; None where it has none.
+        options: The framework's run options, or None.
+        run_metadata: The framework's run metadata, or None.
     """
 
     results: Any
@@ -124,11 +105,11 @@ class SessionRunContext:
     Attributes:
         original_args: The request of the caller of ``run``.
         session: The raw session: a run on it calls no hook.
-        next_step: The expected global step after this run; None if unknown. An estimate: one more
-            than the current step, or as many more as the previous run made; the current step if
-            this run does not increase it. TensorFlow's context does not have it.
+        next_step: The expected global step after this run, if known: one more than now, or as many
+            more as the previous run made; the current step if this run does not increase it. Not in
+            TensorFlow's context.
         stop_requested: Whether a hook has asked to stop in this run.
-        stop_reason: The reason of the hook that asked to stop, if it gave one.
+        stop_reason: Why, if it said so.
     """
 
     __slots__ = ("next_step", "original_args", "session", "stop_reason", "stop_requested")
@@ -146,8 +127,7 @@ class SessionRunContext:
         """Ask the loop to stop: ``should_stop()`` of the session is true after this run.
 
         Args:
-            reason: Why, in a few words; shown after the hook's name in ``session.stop_reason`` and
-                in the log. TensorFlow's context does not have it.
+            reason: Why, for the log and ``session.stop_reason``. Not in TensorFlow's context.
         """
         arguments.instance(str, reason=reason)
         self.stop_requested = True
@@ -157,9 +137,8 @@ class SessionRunContext:
 class SessionRunHook:
     """Base class of hooks: extend it and override what you need. Its methods do nothing.
 
-    The first five methods are those of ``tf.compat.v1.train.SessionRunHook`` and keep its
-    contract; ``runhooks.contract`` says when each is called. The rest is optional and
-    specific to runhooks: a hook written for TensorFlow needs none of it.
+    The first five methods are those of ``tf.compat.v1.train.SessionRunHook`` and keep its contract.
+    The rest is optional: a hook written for TensorFlow needs none of it.
 
         class StopWhenGood(rh.SessionRunHook):
             def before_run(self, run_context):
@@ -173,41 +152,38 @@ class SessionRunHook:
         hooks = [StopWhenGood()]
     """
 
-    #: Whether this hook is called before all others in every phase, as one that evaluates is, so
-    #: that every hook that acts on a step has the results of that step.
+    #: Whether it is called before all others in every phase, so that hooks that act on a step have
+    #: its results, as of an evaluation.
     first: ClassVar[bool] = False
 
-    #: Whether this hook is called after all others in every phase, as one that saves checkpoints
-    #: must be, so that a checkpoint holds what the other hooks made of the step.
+    #: Whether it is called after all others in every phase, so that a checkpoint holds what the
+    #: other hooks made of the step.
     last: ClassVar[bool] = False
 
-    #: Where this hook is called if several ranks train together: ``"all"`` ranks, in the same runs,
-    #: or the ``"chief"`` alone, as one that only writes. A hook of all ranks that acts by seconds
-    #: goes by a ``Timer``, which follows the clock of the chief.
+    #: Where it is called if several ranks train together: on ``"all"``, in the same runs, or on the
+    #: ``"chief"`` alone, as one that only writes. To act by seconds on all ranks, use a ``Timer``,
+    #: which follows the clock of the chief.
     runs_on: str = "all"
 
     #: Whether all ranks call a hook of the ``"chief"`` where each holds a part of the model, so
-    #: that all read what it, or another hook, asks for in the same run. It still writes on the
-    #: chief alone.
+    #: that all read what is asked for in the same run. It writes on the chief alone.
     asks_on_all: ClassVar[bool] = False
 
-    #: The name of this hook in messages and in checkpoints, by which its state is found again.
-    #: None: the name of its class, with ``_1`` added for a second hook of that class.
+    #: Its name in messages, and for its state in checkpoints. None: that of its class, with ``_1``
+    #: for the second hook of a class.
     hook_name: str | None = None
 
-    #: For a hook that measures hooks: the session adds the seconds that the calls of each hook
-    #: take to this dict, by the hook's name. None: nothing is measured.
+    #: A dict here gets the seconds that the calls of each hook take, by the hook's name.
     hook_secs: dict[str, float] | None = None
 
-    #: For a hook that keeps other objects in checkpoints, by name: each has ``state_dict`` and
-    #: ``load_state_dict``. None: the hook itself is kept, by its own name.
+    #: Objects by name, with ``state_dict`` and ``load_state_dict``, that checkpoints hold in place
+    #: of this hook.
     saved_objects: Mapping[str, Any] | None = None
 
     def begin(self) -> None:
-        """Called once, before the session exists.
+        """Called once, before the session exists: the last chance to add to the default graph.
 
-        The graph to be launched is the default graph; this is the last chance to add to it. A
-        second call on the same graph must add nothing.
+        A second call on the same graph must add nothing.
         """
 
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
@@ -216,70 +192,65 @@ class SessionRunHook:
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
         """Called before each run; return what to fetch and feed in that same run, or None.
 
-        A request that needs a step of ``rh.torch`` which the caller's fetches do not make waits
-        for the next run that does: the hook stays due, and ``after_run`` is not called.
+        A request that needs a step of ``rh.torch`` waits for a run in which the caller makes it:
+        the hook stays due, and ``after_run`` is not called.
         """
         return None
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
-        """Called after each run that succeeded; ``run_values.results`` has the requested values."""
+        """Called after each run that succeeded, with the requested values."""
 
     def end(self, session: RawSession) -> None:
-        """Called once when the loop has ended normally, with a session that can still run."""
+        """Called once when the loop has ended normally; ``session`` can still run."""
 
     def on_exception(self, session: RawSession | None, exception: BaseException) -> None:
         """Called instead of ``end`` if the loop ends with ``exception``.
 
-        ``session`` is None if it could not be created or is lost.
+        ``session`` is None if none could be created or it is lost.
         """
 
     def next_due(self) -> Due | None:
         """Return when this hook next has something to do; None, the default, means every run.
 
-        Asked when a session opens, and after each run that the hook has taken part in. Until it is
-        due, neither ``before_run`` nor ``after_run`` is called. If a run takes the step further
-        than expected, only ``after_run`` is called, with ``results`` None. A subclass that
-        overrides ``before_run`` or ``after_run``, but not this method, is called in every run.
+        Asked when a session opens, and after each run that the hook has taken part in. If a run
+        takes the step further than expected, only ``after_run`` is called, with ``results`` None.
+        A subclass that overrides ``before_run`` or ``after_run``, but not this method, is called in
+        every run.
         """
         return None
 
     def watched(self) -> Tensor | None:
         """Return the one tensor that ``before_run`` asks for in every run, or None.
 
-        If no other hook is due in a run, ``watch`` is then called instead of ``before_run`` and
-        ``after_run``, at a fraction of their cost. Called after ``after_create_session``.
+        In runs in which no other hook is due, ``watch`` is then called in place of ``before_run``
+        and ``after_run``, at a fraction of their cost. Asked after ``after_create_session``.
         """
         return None
 
     def watch(self, step: int, value: Any) -> bool | None:
-        """Called with the global step after the run and the value of ``watched()``.
-
-        Return True to ask the loop to stop.
-        """
+        """Called with the global step after the run and the value; return True to stop."""
         return None
 
     def state_dict(self) -> Mapping[str, Any]:
-        """Return the state that checkpoints keep for this hook, by name; it may be empty.
+        """Return the state that checkpoints keep for this hook, by name.
 
         Values may be anything that JSON can hold, tuples, bytes, dicts with keys other than str,
-        NumPy numbers and arrays, and torch and JAX arrays. They are restored as equal values;
-        arrays on the CPU or the default device.
+        NumPy numbers, and arrays of NumPy, torch and JAX, which come back on the CPU or the default
+        device.
         """
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore what ``state_dict`` returned. Called before ``after_create_session``."""
+        """Restore what ``state_dict`` returned; called before ``after_create_session``."""
 
 
 class StopSignal(Protocol):
-    """The part of a coordinator that a hook needs."""
+    """The part of a ``Coordinator`` that a hook needs."""
 
-    def should_stop(self) -> bool:
-        """Return whether the threads of the session were asked to stop."""
-        ...
+    def should_stop(self) -> bool: ...
 
     def request_stop(self, ex: BaseException | None = None) -> None:
-        """Ask them to stop, because of ``ex`` if given."""
+        """Ask threads to stop, because of ``ex`` if given."""
         ...
 
 
@@ -287,19 +258,16 @@ _LOOK_SECS = 1.0
 
 
 class StopRequest:
-    """A request to stop, made by any thread or signal handler, that ends a ``wait``.
-
-    A signal handler may interrupt any line of the very thread that waits, and would deadlock on the
-    lock of a ``threading.Event``. ``SimpleQueue.put`` is reentrant.
-    """
+    """A request to stop, made by any thread or signal handler, that ends a ``wait``."""
 
     def __init__(self) -> None:
         #: Who asked first, and why; None if nobody has.
         self.reason: str | None = None
+        # Reentrant: a signal handler that interrupts a wait would deadlock on a threading.Event.
         self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
 
     def ask(self, reason: str) -> None:
-        """Ask to stop. The first reason is kept."""
+        """Ask to stop; the first reason is kept."""
         if self.reason is None:
             self.reason = reason
             self._bell.put(None)
@@ -314,7 +282,7 @@ class StopRequest:
         end = time.monotonic() + secs
         while self.reason is None and (left := end - time.monotonic()) > 0:
             with suppress(queue.Empty):
-                # A signal that comes just before Python waits for the lock does not end that wait.
+                # A signal just before Python waits for the lock does not end that wait.
                 self._bell.get(timeout=min(left, _LOOK_SECS))
                 self._bell.put(None)  # for the next who waits
         return self.reason is not None
@@ -324,14 +292,12 @@ class Snapshot(NamedTuple):
     """The state of a session at one moment.
 
     Attributes:
-        arrays: By the name of the variable, then ``/`` and the path inside the variable's pytree,
-            such as ``"state/params/conv/kernel"``. Arrays of NumPy; of several ranks that save
-            together, each may also take ``ShardedArray`` objects, and gets ``ArraySource`` objects.
-        states: The states of hooks, inputs and other objects by name, as
-            ``SessionRunHook.state_dict`` returns them.
+        arrays: Arrays of NumPy by the name of the variable and the path in its pytree:
+            ``"state/params/conv/kernel"``. Ranks that save together may also take ``ShardedArray``
+            and get ``ArraySource`` objects.
+        states: The states of hooks, inputs and other objects, by name.
         resized: Of a checkpoint that another number of ranks has saved; else None.
-        is_given: Whether nothing else uses the memory of the arrays: whoever loads them may keep
-            them without a copy.
+        is_given: Whether whoever loads the arrays may keep their memory.
         metrics: The metrics of a checkpoint by name.
     """
 
@@ -342,26 +308,20 @@ class Snapshot(NamedTuple):
     metrics: Mapping[str, float] = MappingProxyType({})
 
     def only(self, variables: Collection[str]) -> Snapshot:
-        """Return the same with the arrays of the named variables alone.
-
-        Raises:
-            ValueError: For a variable that has no array here.
-        """
-        missing = [
-            name for name in variables if not any(_belongs(key, name) for key in self.arrays)
-        ]
-        if missing:
-            raise ValueError(f"no variable of the session is named {', '.join(map(repr, missing))}")
+        """Return the same with the arrays of ``variables`` alone; ValueError if one has none."""
         kept = {
             key: array
             for key, array in self.arrays.items()
             if any(_belongs(key, name) for name in variables)
         }
+        missing = [name for name in variables if not any(_belongs(key, name) for key in kept)]
+        if missing:
+            raise ValueError(f"no variable of the session is named {', '.join(map(repr, missing))}")
         return self._replace(arrays=kept)
 
 
 def _belongs(key: str, variable: str) -> bool:
-    return key == variable or key.startswith(f"{variable}/")
+    return f"{key}/".startswith(f"{variable}/")
 
 
 class PreparedRun:
@@ -369,12 +329,11 @@ class PreparedRun:
 
     Attributes:
         leaf: Whoever gives this very object as fetches asks for this run.
-        is_of: Returns whether this is a run of the fetches it is given, as far as that is quickly
-            said.
-        fed: None if nothing is fed; else the keys of the feed_dict.
+        is_of: Returns whether this is a run of given fetches, as far as is quickly said.
+        fed: The keys of the feed_dict, or None.
         steps: By how much it increases the global step.
-        off_steps: How often it can be made before a hook is due, as far as steps and runs go. 0 if
-            that is unknown, as when anything else has looked at variables since.
+        off_steps: How often it can be made before a hook is due by steps or runs. 0: unknown, as
+            when anything else has looked at variables since.
     """
 
     __slots__ = ("fed", "is_of", "leaf", "off_steps", "steps")
@@ -389,19 +348,19 @@ class PreparedRun:
         self.is_of: Callable[[Any], bool] = known.is_the_same_as
 
     def is_fed(self, feed_dict: Any) -> bool:
-        """Return whether ``feed_dict`` feeds what this run is fed, as far as is quickly said."""
+        """Return whether ``feed_dict`` has the keys ``fed``, as far as is quickly said."""
         return type(feed_dict) is dict and feed_dict.keys() == self.fed
 
     def foresee(self, off_steps: float) -> None:
-        """Set ``off_steps``, where it is noticed if anything else looks at variables."""
+        """Set ``off_steps``, if it is noticed when anything else looks at variables."""
 
     def again(self, feed_dict: Any) -> Any:
-        """Make the run, as ``RawSession.run`` does; return the values of the fetches."""
+        """Make the run and return the values of the fetches."""
         raise NotImplementedError
 
 
 class CallableRuns:
-    """The part of a session that makes functions of its runs. A subclass provides ``run``."""
+    """The part of a session that makes functions of its runs."""
 
     def run(
         self,
@@ -418,19 +377,17 @@ class CallableRuns:
     def make_callable(
         self, fetches: Any, feed_list: Any = None, accept_options: bool = False
     ) -> Callable[..., Any]:
-        """Return a function that runs ``fetches``, as TensorFlow's sessions do.
-
-        Each call of it is a call of ``run``, with all that this does.
+        """Return a function each call of which is a call of ``run``.
 
         Args:
             fetches: As for ``run``.
             feed_list: A list or tuple of the keys of a feed_dict. The function takes their values,
-                in this order, and ``options`` and ``run_metadata`` by keyword. None: it takes none.
-            accept_options: Accepted for TensorFlow's programs: options are taken in any case.
+                in this order, and ``options`` and ``run_metadata`` by keyword. None: no keys.
+            accept_options: Ignored, for TensorFlow's programs: options are taken in any case.
 
         Raises:
-            TypeError: If ``feed_list`` is not a list or tuple. The function raises it for another
-                number of values than ``feed_list`` has keys.
+            TypeError: If ``feed_list`` is not a list or tuple; by the function, for a wrong number
+                of values.
             ValueError: If a key is twice in ``feed_list``.
         """
         if feed_list is not None and not isinstance(feed_list, list | tuple):
@@ -439,9 +396,8 @@ class CallableRuns:
         if len(dict.fromkeys(keys)) < len(keys):
             raise ValueError(f"feed_list must have each tensor once, got {list(keys)}")
         run = self.run
-        # A list or dict of the caller may change.
         nest.structure_key(fetches)  # or the error would be of its levels
-        fetches = nest.map_leaves(lambda leaf: leaf, fetches)
+        fetches = nest.map_leaves(lambda leaf: leaf, fetches)  # lists of the caller may change
 
         def call(*values: Any, options: Any = None, run_metadata: Any = None) -> Any:
             if len(values) != len(keys):
@@ -465,30 +421,25 @@ class Stateful(Protocol):
 class RawSession(CallableRuns):
     """The base of the sessions of every framework: all that a layer or a hook may ask of one.
 
-    A subclass provides ``graph``, ``global_step``, ``run`` and ``close``; what else it does not
-    override has the default of a framework that has nothing of the kind.
-
     Attributes:
         recoveries: How many sessions of the monitored session were lost before this one.
-        stop_request: Asked when the monitored session is to stop; a long wait or an evaluation
-            listens to it.
+        stop_request: Asked when the monitored session is to stop, as in a long wait.
         runs: The number of runs that have succeeded.
         changes: The number of those that may have changed a variable; 0 where that is unknown.
         input_secs: The seconds spent waiting for elements of inputs, since ``time_inputs()``.
-        non_training_secs: The seconds that went into something other than training; whoever
-            spends some, as on an evaluation, adds them.
-        input_error: By which an input has ended a run before it changed anything; None: by none.
+        non_training_secs: The seconds that went into something else, such as an evaluation, which
+            adds them.
+        input_error: The error by which an input has ended a run before it changed anything.
         checkpoint_metrics: The metrics that ``checkpoint`` has, by name.
-        state_error: By which its state is not worth saving, as a NaN that a hook has found in it;
-            None: no such error is known.
+        state_error: Why its state is not worth saving, such as a NaN that a hook has found in it.
         ended_apart: Whether its ranks have ended at different global steps, so that there is no
-            state of all to save. Each rank has the same answer, before ``end`` of the hooks.
+            state of all to save. All ranks agree, before ``end`` of the hooks.
     """
 
     #: Whether the framework's own saver writes its checkpoints, in place of a ``runhooks.Saver``.
     has_framework_saver: ClassVar[bool] = False
 
-    #: Whether its runs wait for each other, so that those of several threads do, hooks and all.
+    #: Whether runs of several threads wait for each other, hooks and all.
     makes_one_run_at_a_time: ClassVar[bool] = True
 
     runs: int = 0
@@ -510,7 +461,7 @@ class RawSession(CallableRuns):
 
     @property
     def checkpoint(self) -> str | None:
-        """The path of the checkpoint that it was restored from, or saved whole as, last."""
+        """The checkpoint that it was last restored from, or saved whole as."""
         return self._checkpoint
 
     @checkpoint.setter
@@ -522,17 +473,16 @@ class RawSession(CallableRuns):
         return path == self._checkpoint and self.changes == self._changes_at_checkpoint
 
     def note_unsaved(self) -> None:
-        """Note a change that no run has made, as of what a hook keeps: it is in no checkpoint."""
+        """Note a change that no run has made, as of a hook's state: no checkpoint has it."""
         self._changes_at_checkpoint = -1
 
     @property
     def graph(self) -> Any:
-        """The graph it runs: a ``runhooks.Graph``, or a framework's own graph."""
+        """The graph it runs: a ``runhooks.Graph``, or a framework's own."""
         raise NotImplementedError
 
     @property
     def engine(self) -> Framework:
-        """The framework that computes its graph."""
         engine: Framework = self.graph.engine
         return engine
 
@@ -543,16 +493,13 @@ class RawSession(CallableRuns):
 
     @property
     def epochs(self) -> Epochs | None:
-        """How many epochs it has trained on; None: nothing says when one ends."""
+        """How many epochs it has trained on; None if nothing says when one ends."""
         epochs = Epochs(self.graph, lambda: self.global_step)
         return epochs if epochs.is_known else None
 
     @property
     def epoch(self) -> int | None:
-        """The number of the epoch that the last step belongs to, from 1; 0 before the first step.
-
-        None: nothing says when an epoch ends; see ``docs/epochs.md``.
-        """
+        """The epoch of the last step, from 1; 0 before the first step; else as ``epochs``."""
         epochs = self.epochs
         return None if epochs is None else epochs.number
 
@@ -567,45 +514,37 @@ class RawSession(CallableRuns):
     def find_run(
         self, fetches: Any, feed_dict: Mapping[Any, Any] | None = None
     ) -> PreparedRun | None:
-        """Return the run of ``fetches``, to be made without ``run``; None: only ``run`` makes it.
-
-        Raises:
-            ValueError, TypeError: As ``run``.
-        """
+        """Return the run of ``fetches``, or None if only ``run`` makes it; raise as ``run``."""
         return None
 
     def after_own_run(self) -> AbstractContextManager[None]:
-        """Return a context in which ``global_step`` is the one that this thread's last run led to.
+        """Return a context in which ``global_step`` is where this thread's last run led.
 
         Where runs overlap, the session's may be further.
         """
         return nullcontext()
 
     def refresh_step(self) -> int | None:
-        """Return the global step as other processes may have made it; costs a run where needed."""
+        """Return the global step as other processes may have made it; may cost a run."""
         return self.global_step
 
     def wait(self) -> None:
-        """Return when the device has computed all that was run; raise the error it failed with."""
+        """Return when the device has computed all that was run, or raise its error."""
 
     def found_closed(self, error: Exception) -> bool:
-        """Return whether a run has raised ``error`` because this very session is closed."""
+        """Return whether ``error`` was raised because this very session is closed."""
         return isinstance(error, ClosedSessionError) and error.owner is self
 
     def close(self) -> None:
-        """Release what it holds. May be called again."""
+        """Release what it holds; may be called again."""
         raise NotImplementedError
 
     def new_records(self) -> tuple[Any, Any] | None:
-        """Return empty run options and run metadata; None if the framework has neither."""
+        """Return empty run options and run metadata, if the framework has them."""
         return None
 
     def merge_options(self, given: Mapping[str, Any]) -> Any:
-        """Return the run options of several parties, by the party's name, as one.
-
-        Raises:
-            RuntimeError: If there are several, and the framework cannot merge them.
-        """
+        """Return the run options of several parties, by name, as one; RuntimeError if it cannot."""
         if len(given) > 1:
             raise RuntimeError(f"run options are given by {' and '.join(given)}: only one may")
         return next(iter(given.values()), None)
@@ -615,22 +554,22 @@ class RawSession(CallableRuns):
         return []
 
     def step_part(self, fetches: Any, feed_keys: Iterable[Any] = ()) -> StepPart:
-        """Return what a run of ``fetches`` does to the global step; raise as ``run`` does."""
+        """Return what a run of ``fetches`` does to the global step; raise as ``run``."""
         part: StepPart = self.graph.step_part(fetches, feed_keys)
         return part
 
     def may_share(self, source: Any) -> bool:
-        """Return whether a training and its evaluation may both draw from the input ``source``."""
+        """Return whether training and evaluation may both draw from the input ``source``."""
         return False
 
     def rewind(self, *fetches: Any, to: Any = None) -> Any:
-        """Let the inputs of ``fetches`` start over at the next run that needs them.
+        """Let the inputs of ``fetches`` start over, or go on where an earlier call found them.
 
-        Returns where they were, for a call that lets them go on there: ``rewind(data, to=before)``.
+        Returns where they were: ``rewind(data, to=before)``.
         """
 
     def time_inputs(self) -> None:
-        """Add the seconds that inputs take to ``input_secs`` from now on."""
+        """Add the seconds that inputs take to ``input_secs``, from now on."""
 
     def snapshot(
         self,
@@ -640,19 +579,18 @@ class RawSession(CallableRuns):
         """Return its whole state, waiting for the device.
 
         Args:
-            into: Arrays by name, to copy into where they fit. If given, even empty, the result is
-                independent of later runs; if None, it may share the variables' memory.
-            share: Which of several ranks this is, all of which take a snapshot. It then holds what
-                this rank has to write. None: a process alone.
+            into: Arrays by name, to copy into where they fit; even if empty, later runs leave the
+                result as it is. None: it may share the variables' memory.
+            share: Which of several ranks this is: the result is what it has to write.
         """
         raise NotImplementedError
 
     def saved_names(self) -> Collection[str]:
-        """Return the names of its variables, and of other objects, that checkpoints hold."""
+        """Return the names of the variables and other objects that checkpoints hold."""
         raise NotImplementedError
 
     def load(self, snapshot: Snapshot, only: Collection[str] | None = None) -> None:
-        """Take ``snapshot`` in, whole or not at all; if ``only`` is given, these variables alone.
+        """Take in ``snapshot``, or ``only`` some variables of it, whole or not at all.
 
         Raises:
             ValueError: If it does not fit the variables of the session.
@@ -660,14 +598,11 @@ class RawSession(CallableRuns):
         raise NotImplementedError
 
     def read(self, name: str) -> dict[str, np.ndarray[Any, Any]]:
-        """Return the present values of a variable or object, or of a part of one; no run is made.
+        """Return the present arrays of that name, or below it, by their whole names, without a run.
 
         Args:
-            name: As checkpoints have it, such as ``"state/opt_state/hyperparams/learning_rate"`` or
+            name: As in checkpoints, such as ``"state/opt_state/hyperparams/learning_rate"`` or
                 ``"state/params"``; of a graph of ``rh.torch`` also ``"learning_rate"``.
-
-        Returns:
-            The arrays of that name, or below it, by their whole names.
 
         Raises:
             ValueError: If nothing has that name.
@@ -678,25 +613,22 @@ class RawSession(CallableRuns):
         """Give parts of variables or objects new values, between runs: all of them, or none.
 
         Args:
-            values: Numbers or arrays by the whole names that ``read`` returns. Shapes and dtypes
-                stay as they are.
+            values: Numbers or arrays of the same shapes and dtypes, by the names of ``read``.
 
         Raises:
-            ValueError: If nothing has a name, or if a value does not fit. Nothing is changed then.
+            ValueError: If nothing has a name, or a value does not fit.
         """
         raise NotImplementedError
 
     def substituted(self, places: Mapping[str, str]) -> AbstractContextManager[None]:
-        """Put values in the places of others inside the ``with`` block, as for an evaluation.
-
-        What stood there before comes back, whatever is raised: it is no change.
+        """Put values in the places of others inside the ``with`` block; then all is as before.
 
         Args:
-            places: The names of variables, objects or parts by the names of those that give way to
-                them, ``{"state/params": "ema/state/params"}``; of the same structure and shapes.
+            places: Names by the names of those that give way to them, of the same structure and
+                shapes: ``{"state/params": "ema/state/params"}``.
 
         Raises:
-            ValueError: If nothing has a name, or if a value does not fit.
+            ValueError: If nothing has a name, or a value does not fit.
         """
         raise NotImplementedError
 
@@ -707,13 +639,11 @@ class RawSession(CallableRuns):
         return str(saver.save(self, save_path, global_step=step))
 
     def write_graph(self, folder: str | os.PathLike[str]) -> None:
-        """Write the graph to a file of the framework's own in ``folder``, if it has any."""
+        """Write the graph to ``folder``, if the framework has a format for it."""
         return
 
     def attach(self, name: str, saved: Stateful) -> None:
-        """Save the state of ``saved`` with the variables from now on.
-
-        If a state of that name was restored, ``saved`` is given it at once.
+        """Save the state of ``saved`` with the variables; give it what was restored by that name.
 
         Raises:
             ValueError: If ``name`` is taken.
@@ -725,25 +655,22 @@ class RawSession(CallableRuns):
             self.restore_state(saved, self._loaded_states[name])
 
     def detach(self, name: str) -> None:
-        """Undo ``attach``."""
         self._attached.pop(name, None)
 
     def attached_states(self) -> dict[str, dict[str, Any]]:
-        """Return the states of what is attached, by name; an empty one is a state, too."""
         return {name: as_dict(saved.state_dict()) for name, saved in self._attached.items()}
 
     def take_states(self, states: Mapping[str, Any]) -> None:
-        """Take the states of a checkpoint, and give those that are attached theirs."""
+        """Take the states of a checkpoint, and give what is attached its own."""
         self._loaded_states = states
         for name, saved in self._attached.items():
             if name in states:
                 self.restore_state(saved, states[name])
 
     def restore_state(self, saved: Stateful, state: Mapping[str, Any]) -> None:
-        """Give ``saved`` the state that a checkpoint has for it."""
         saved.load_state_dict(state)
 
     def unclaimed_states(self) -> dict[str, Any]:
-        """Return the restored states that belong to nothing attached here, by name, sorted."""
+        """Return the restored states of nothing attached here, sorted by name."""
         unclaimed = self._loaded_states.keys() - self._attached.keys()
         return {name: self._loaded_states[name] for name in sorted(unclaimed)}
