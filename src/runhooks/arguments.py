@@ -12,7 +12,7 @@ from typing import Any
 
 
 def exactly_one(**arguments: object) -> None:
-    """Raise ValueError unless exactly one of ``arguments`` is given (is not None)."""
+    """Raise ValueError unless exactly one of ``arguments`` is given."""
     given = [f"{name}={value!r}" for name, value in arguments.items() if value is not None]
     if len(given) != 1:
         *names, last = arguments
@@ -23,27 +23,27 @@ def exactly_one(**arguments: object) -> None:
 
 
 def at_least_one(**arguments: object) -> None:
-    """Raise ValueError if none of ``arguments`` is given."""
+    """Raise ValueError if none is given."""
     if all(value is None for value in arguments.values()):
         raise ValueError(f"{' or '.join(arguments)} must be given, got neither")
 
 
 def given(**arguments: object) -> None:
-    """Raise TypeError for any of ``arguments`` that is None."""
+    """Raise TypeError for any that is None."""
     for name, value in arguments.items():
         if value is None:
             raise TypeError(f"{name} must be given, got None")
 
 
 def positive(**arguments: Any) -> None:
-    """Raise TypeError for any of ``arguments`` that is not a number, ValueError if not above 0."""
+    """Raise TypeError for any that is not a number, ValueError if not above 0."""
     for name, value in _numbers(Real, "number", arguments):
         if not value > 0:
             raise ValueError(f"{name} must be above 0, got {value!r}")
 
 
 def not_negative(**arguments: Any) -> None:
-    """Raise TypeError for any of ``arguments`` that is not a number, ValueError if below 0."""
+    """Raise TypeError for any that is not a number, ValueError if below 0."""
     for name, value in _numbers(Real, "number", arguments):
         if not value >= 0:
             raise ValueError(f"{name} must not be negative, got {value!r}")
@@ -59,17 +59,13 @@ def whole(least: float = 1, /, **arguments: Any) -> None:
 
 def steps(least: float = 1, /, **arguments: Any) -> None:
     """As ``whole``; a float without a fraction, such as 1e6, passes too."""
-    whole(
-        least,
-        **{
-            name: int(value) if isinstance(value, float) and value.is_integer() else value
-            for name, value in arguments.items()
-        },
-    )
+    for name, value in arguments.items():
+        is_whole = isinstance(value, float) and value.is_integer()
+        whole(least, **{name: int(value) if is_whole else value})
 
 
 def finite(**arguments: Any) -> None:
-    """Raise TypeError for any of ``arguments`` that is not a number, ValueError if not finite."""
+    """Raise TypeError for any that is not a number, ValueError if not finite."""
     for name, value in _numbers(Real, "number", arguments):
         if not math.isfinite(value):
             raise ValueError(f"{name} must be finite, got {value!r}")
@@ -87,21 +83,21 @@ def stateful(**arguments: object) -> None:
 
 
 def function(**arguments: object) -> None:
-    """Raise TypeError for any of ``arguments`` that is not callable."""
+    """Raise TypeError for any that is not callable."""
     for name, value in arguments.items():
         if value is not None and not callable(value):
             raise TypeError(f"{name} must be a function, got {value!r}")
 
 
 def instance(kind: type, /, **arguments: object) -> None:
-    """Raise TypeError for any of ``arguments`` that is not a ``kind``."""
+    """Raise TypeError for any that is not a ``kind``."""
     for name, value in arguments.items():
         if value is not None and not isinstance(value, kind):
             raise TypeError(f"{name} must be a {kind.__name__}, got {value!r}")
 
 
 def directory(**arguments: Any) -> None:
-    """Raise TypeError for any of ``arguments`` that is not a path, ValueError if it is empty."""
+    """Raise TypeError for any that is not a path, ValueError if it is empty."""
     for name, value in arguments.items():
         if value is not None and not isinstance(value, str) and not hasattr(value, "__fspath__"):
             raise TypeError(f"{name} must be a str or a Path, got {value!r}")

@@ -1,8 +1,7 @@
 """The time: ``monotonic()`` for intervals, ``wall()`` for time stamps, both in seconds.
 
-Everything in runhooks asks this module, as ``clock.monotonic()``, so that a test can replace the
-clock for a while with ``use``. A test that replaces ``time.time`` replaces both, from the next
-time on that a timer is asked.
+A test can replace both with ``use``, or by replacing ``time.time``, from the next time on that a
+timer is asked.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ class Clock(Protocol):
     def wall(self) -> float: ...
 
 
-# Functions of `time` themselves: an off-step may read the time, and a second call would show.
+# Not wrapped: an off-step may read the time, and a second call would show.
 _MONOTONIC, _WALL = time.monotonic, time.time
 monotonic: Callable[[], float] = _MONOTONIC
 wall: Callable[[], float] = _WALL
@@ -50,8 +49,6 @@ def _heed_replacement() -> None:
 
 
 class _Agreed(threading.local):
-    """The time at which hooks stand inside ``standing_at``: ranks may be threads of a process."""
-
     time: float | None = None
 
 
@@ -59,10 +56,10 @@ _agreed = _Agreed()
 
 
 def hook_times() -> tuple[float, float]:
-    """Return ``monotonic()`` and ``wall()`` as timers take them.
+    """Return ``monotonic()`` and ``wall()`` for timers.
 
-    Those of hooks that must act in the same run on several ranks stand still between the moments
-    that the ranks agree on; there is no wall clock then: it is NaN.
+    Of hooks that must act in the same run on several ranks, the first stands still between the
+    moments that the ranks agree on, and the second is NaN.
     """
     _heed_replacement()
     agreed = _agreed.time
@@ -71,7 +68,7 @@ def hook_times() -> tuple[float, float]:
 
 @contextmanager
 def standing_at(time: float) -> Iterator[None]:
-    """Let ``hook_times`` be ``time`` in the ``with`` block, in this thread."""
+    """Let ``hook_times`` stand at ``time`` in the ``with`` block, in this thread."""
     before, _agreed.time = _agreed.time, time
     try:
         yield

@@ -1,20 +1,20 @@
 """The errors of runs, inputs, checkpoints and event files.
 
-Wrong arguments raise plain ``ValueError``, ``TypeError`` and ``RuntimeError``. What can fail with
-correct arguments has a class here, named as in ``tf.errors``:
+Wrong arguments raise ``ValueError``, ``TypeError`` and ``RuntimeError``. What can fail with correct
+arguments has a class here, named as in ``tf.errors``:
 
     Exception
-    ├── OpError                      from a run, a file or another process
-    │   ├── OutOfRangeError          an input has no more elements; the loop ends normally
-    │   ├── AbortedError             the session is lost; it is replaced and the run repeated
-    │   ├── UnavailableError         the same, for a connection that went away
-    │   ├── DeadlineExceededError    waiting took longer than allowed
-    │   ├── FailedPreconditionError  the session is not in a state for the request
-    │   ├── NotFoundError            there is no such checkpoint or file
-    │   ├── PeerFailedError          another rank of this training has failed
-    │   └── DataLossError            a file is damaged
+    ├── OpError
+    │   ├── OutOfRangeError
+    │   ├── AbortedError
+    │   ├── UnavailableError
+    │   ├── DeadlineExceededError
+    │   ├── FailedPreconditionError
+    │   ├── NotFoundError
+    │   ├── PeerFailedError
+    │   └── DataLossError
     └── RuntimeError
-        └── NanLossDuringTrainingError  a loss was NaN
+        └── NanLossDuringTrainingError
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from contextlib import suppress
 from itertools import takewhile
 from typing import Any
 
-# Lines of TensorFlow's errors that start like this tell where it arose or what was logged before.
+# How lines of TensorFlow's errors start that tell where it arose or what was logged before.
 _PLACES = ("\t [[", "Recent warning", "Original stack", "Traceback")
 
 
@@ -36,7 +36,7 @@ class OpError(Exception):
     Attributes:
         message: What went wrong.
         op: The operation that failed, or None.
-        path: The file or directory that the error is about, or None.
+        path: The file or directory that it is about, or None.
     """
 
     def __init__(self, *args: Any, path: str | None = None) -> None:
@@ -53,20 +53,20 @@ class OpError(Exception):
 
 
 class OutOfRangeError(OpError):
-    """An input has no more elements. In a monitored session it ends the loop normally."""
+    """An input has no more elements; in a monitored session this ends the loop normally."""
 
 
 _ends_of_input: list[type[BaseException]] = [OutOfRangeError]
 
 
 def register_end_of_input(kind: type[BaseException]) -> None:
-    """From now on treat ``kind``, an error of a framework, like ``OutOfRangeError``."""
+    """Treat ``kind``, an error of a framework, like ``OutOfRangeError`` from now on."""
     if kind not in _ends_of_input:
         _ends_of_input.append(kind)
 
 
 def ends_of_input() -> tuple[type[BaseException], ...]:
-    """Return ``OutOfRangeError`` and the errors of frameworks in use that mean the same."""
+    """Return ``OutOfRangeError`` and the like of the frameworks in use."""
     return tuple(_ends_of_input)
 
 
@@ -76,11 +76,11 @@ def good_ends() -> tuple[type[BaseException], ...]:
 
 
 class AbortedError(OpError):
-    """The session is lost. A monitored session replaces it and repeats the run."""
+    """The session is lost; a monitored session replaces it and repeats the run."""
 
 
 class UnavailableError(OpError):
-    """A connection of the session was lost; a monitored session treats it like AbortedError."""
+    """A connection of the session was lost; treated like ``AbortedError``."""
 
 
 class DeadlineExceededError(OpError):
@@ -144,35 +144,35 @@ class NanLossDuringTrainingError(RuntimeError):
 
 
 def add_note(error: BaseException, text: str) -> None:
-    """Add the note ``text`` to ``error``, once; a class that refuses it gets none. Never raises."""
-    with suppress(Exception):  # the error matters more than the note
-        if text not in getattr(error, "__notes__", ()):  # as of a run inside a run inside a run
+    """Add the note ``text`` to ``error``, once, if its class takes notes; never raises."""
+    with suppress(Exception):  # the error matters more
+        if text not in getattr(error, "__notes__", ()):  # as of a run inside a run
             error.add_note(text)
 
 
 def described(error: BaseException) -> str:
     """Return ``repr(error)``; of TensorFlow's errors, whose repr is empty, type and message.
 
-    Never raises: an error whose ``repr`` fails is described by its type.
+    Never raises, nor does ``cause``: both fall back on the type.
     """
     try:
         if error.args or not str(error):
             return repr(error)
         return f"{type(error).__name__}({cause(error)!r})"
-    except Exception:  # noqa: BLE001 - the error matters more than its description
+    except Exception:  # noqa: BLE001 - the error matters more
         return type(error).__name__
 
 
 def cause(error: BaseException) -> str:
-    """Return the message of ``error``, or its type if it has none; never raises.
+    """Return the message of ``error``, or its type if it has none.
 
-    A message of TensorFlow's becomes one line, without the places in the program and the graph.
+    TensorFlow's become one line, without places in the program and the graph.
     """
     try:
         text = str(error).strip()
         if error.args or not text:
             return text or type(error).__name__
-    except Exception:  # noqa: BLE001 - the error matters more than its message
+    except Exception:  # noqa: BLE001 - the error matters more
         return type(error).__name__
     after_places = text.rpartition("\nNode: ")
     lines = after_places[2].splitlines()[1:] if after_places[1] else text.splitlines()
@@ -186,7 +186,7 @@ def call_all(calls: Iterable[Callable[[], object]]) -> None:
     for call in calls:
         try:
             call()
-        except Exception as error:  # noqa: BLE001 (raised when all are made)
+        except Exception as error:  # noqa: BLE001 (raised below)
             errors.append(error)
     if errors:
         first, *rest = errors
@@ -196,7 +196,7 @@ def call_all(calls: Iterable[Callable[[], object]]) -> None:
 
 
 def add_to_message(error: BaseException, text: str) -> None:
-    """Add ``text`` to the message of a system's error, such as of a full disk; to others a note."""
+    """Add ``text`` to the message of a system's error, such as of a full disk; else as a note."""
     if isinstance(error, OSError) and error.strerror is not None:
         error.strerror = f"{error.strerror}; {text}"
     else:

@@ -29,16 +29,11 @@ def graph(
     steps_per_epoch: int | None = None,
     **state: Any,
 ) -> StepGraph:
-    """Turn your own train step into a graph, as ``rh.graph`` does, compiled by JAX.
+    """Turn your own train step, which may be jitted, into a graph compiled by JAX.
 
-    The step is traced and compiled; it may already be jitted, and may donate its arguments. The
-    names of outputs are found with ``jax.eval_shape`` if ``data`` is a list, a tuple or an array,
-    or if the step needs none; otherwise in the first run, which alone draws from ``data``.
-
-    A state may be a ``TrainState`` of flax, a module, optimizer or ``State`` of equinox, a state of
-    optax, or any pytree; functions and other static parts are kept separately. Modules, optimizers
-    and metrics of flax nnx, which the step changes in place, are states too, and need not be
-    returned. ``rh.call(evaluate, graph["model"], ...)`` calls your function with the object itself.
+    A state is any pytree, or an object of flax nnx, which the step changes in place and need not
+    return; static parts are kept apart. ``rh.call(evaluate, graph["model"], ...)`` calls your
+    function with the object itself.
 
     Args:
         train_step: As for ``rh.graph``.
@@ -50,7 +45,7 @@ def graph(
         **state: As for ``rh.graph``.
 
     Raises:
-        TypeError, ValueError: As ``rh.graph``, before any run if the names are found.
+        TypeError, ValueError: As ``rh.graph``.
         Exception: Whatever ``train_step`` raises when it is traced.
     """
     return step_graph(

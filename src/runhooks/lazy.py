@@ -23,14 +23,13 @@ def lazily(
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """Return the ``__getattr__``, the ``__dir__`` and the ``__all__`` of ``package``.
 
-    Its names, and the modules that have them, stand in its stub, the ``.pyi`` file beside it, which
-    type checkers read too: a line ``from module import name as name`` for each.
+    Its names stand in its stub, the ``.pyi`` file: a line ``from module import name as name`` each.
 
     Args:
         package: Its name.
-        modules: Modules of the package that are attributes, and not in ``__all__``.
-        beside: Modules of the package, for whose names a missing one is told to look there.
-        elsewhere: Returns what to say of a name that is missing, if not that.
+        modules: Modules of the package that are attributes, but not in ``__all__``.
+        beside: Modules to which the error of a missing name points, if they have it.
+        elsewhere: Returns what else to say of a missing name.
     """
     own = sys.modules[package]
     stub = Path(own.__file__ or "").with_suffix(".pyi").name

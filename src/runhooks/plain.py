@@ -25,36 +25,29 @@ def graph(
 
         graph = rh.graph(train_step, weights=np.zeros(2), data=batches)
 
-    Outputs, states, arguments and all their parts can be fetched by name, in any run and by any
-    hook: ``"loss"``, ``"grads"``, ``"grads/dense/kernel"``, ``"state/params/dense/kernel"``
-    (as before the run). ``graph[name]`` is the tensor.
+    Outputs, arguments, states (as before the run) and all their parts can be fetched by name:
+    ``"loss"``, ``"grads/dense/kernel"``, ``"state/params/dense/kernel"``; ``graph[name]`` is the
+    tensor. ``docs/train-step.md`` has all forms of inputs and results.
 
     Args:
-        train_step: Takes states and data, and returns the new states and its outputs. The states
-            come first, in the order of the parameters: ``return state, {"loss": loss}``; or they
-            are the whole result, if there is one; or a dict, named tuple or dataclass has them by
-            name. The rest are the outputs. Dicts, named tuples and dataclasses give them names.
-        outputs: Names for unnamed outputs, in order. For any other result, names for all its
-            elements, including the states: ``["loss", "state"]``; a tuple of names stands for the
-            elements of a tuple. A single unnamed output is called ``"output"``, several are
-            ``"output/0"``, ``"output/1"`` and so on.
+        train_step: Takes states and data, and returns the new states, in the order of the
+            parameters, and then its outputs: ``return state, {"loss": loss}``; or all of them by
+            name, as a dict, named tuple or dataclass.
+        outputs: Names for unnamed outputs, in order; for any other result, for all its elements,
+            including the states: ``["loss", "state"]``; a tuple of names for a tuple. Default:
+            ``"output"``, or ``"output/0"`` and on.
         name: The name of the operation that makes a step and increases the global step.
-        data: The source of the other parameters without a default, as for ``rh.inputs``. An element
-            is a tuple in the order of the parameters, or a dict, named tuple or dataclass with
-            their names; for a single parameter, its value. None: each is a placeholder with its
-            name. A parameter called ``step`` or ``global_step`` receives the global step; one
-            called ``key`` or ``rng``, a fresh random key in each run.
-        epochs: As for ``rh.inputs``: how often to go through ``data``.
-        steps_per_epoch: As for ``rh.inputs``: how many steps count as an epoch, where ``data`` do
-            not tell.
+        data: The source of the other parameters without a default, as for ``rh.inputs``: tuples in
+            their order, elements with their names, or the value of a single parameter. None: each
+            is a placeholder. ``step`` or ``global_step`` receives the global step, ``key`` or
+            ``rng`` a fresh random key in each run.
+        epochs: How often to go through ``data``, as for ``rh.inputs``.
+        steps_per_epoch: How many steps count as an epoch, where ``data`` do not tell.
         engine: The engine of the graph, as for ``rh.Graph``.
-        **state: The states, which the step receives and returns updated, by parameter: a pytree of
-            arrays, or a function without arguments that returns one, which is called at each start,
-            also if a checkpoint is then restored, and for the form alone when the graph is made. If
-            the function returns a tensor, as in ``rng=lambda: rh.random_key(seed=1)`` or
-            ``noise=lambda: rh.placeholder_with_default(0.0)``, the parameter receives its value. A
-            random generator, such as ``rng=np.random.default_rng(0)``, is not returned: it keeps
-            its own state, which checkpoints hold.
+        **state: The states by parameter: a pytree of arrays, or a function without arguments that
+            returns one, called at each start, and for the form alone when the graph is made. If it
+            returns a tensor, as ``lambda: rh.random_key(seed=1)``, the parameter receives its
+            value. A random generator is not returned: it keeps its own state, as checkpoints do.
 
     Raises:
         TypeError: If an argument is of the wrong kind, or names no parameter of ``train_step``.

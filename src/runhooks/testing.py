@@ -24,12 +24,7 @@ __all__ = ["FakeClock", "RecordingHook", "read_events"]
 
 
 class FakeClock:
-    """A clock that advances only when ``advance`` is called.
-
-    Inside its ``with`` block, everything in runhooks uses this clock:
-
-        with FakeClock() as clock:
-            clock.advance(60)
+    """A clock that only ``advance`` advances; all of runhooks uses it inside its ``with`` block.
 
     Args:
         start: Where ``monotonic()`` starts, in seconds.
@@ -41,11 +36,11 @@ class FakeClock:
         self._wall_offset = wall_start - start
 
     def monotonic(self) -> float:
-        """Return the time as ``time.monotonic`` does, in seconds."""
+        """Return the seconds since some moment, as ``time.monotonic``."""
         return self._now
 
     def wall(self) -> float:
-        """Return the time as ``time.time`` does, in seconds since the epoch."""
+        """Return the seconds since the epoch, as ``time.time``."""
         return self._now + self._wall_offset
 
     def advance(self, secs: float) -> None:
@@ -94,17 +89,16 @@ class RecordingHook(SessionRunHook):
         self.calls = [] if calls is None else calls
         self.results: list[Any] = []
         self.exceptions: list[BaseException] = []
-        self._asked = None
-        if fetches is not None or feed_dict is not None:
-            self._asked = SessionRunArgs(fetches, feed_dict)
+        is_asking = fetches is not None or feed_dict is not None
+        self._asked = SessionRunArgs(fetches, feed_dict) if is_asking else None
 
     @property
     def methods(self) -> list[str]:
-        """The names of the methods called so far, in order."""
+        """The methods called so far, in order."""
         return [method for name, method in self.calls if name == self.name]
 
     def record(self, method: str) -> None:
-        """Record a call. A test may override it to do something more at that moment."""
+        """Record a call; a test may override it to do more at that moment."""
         self.calls.append((self.name, method))
 
     def begin(self) -> None:
@@ -130,14 +124,7 @@ class RecordingHook(SessionRunHook):
 
 
 class RecordedValue(NamedTuple):
-    """One value of an event file.
-
-    Attributes:
-        step: The global step.
-        tag: The tag.
-        value: A float for a scalar, else the bytes of the ``Summary.Value`` message.
-        wall_time: When it was written, in seconds since the epoch.
-    """
+    """A value of an event file: a float for a scalar, else the bytes of its ``Summary.Value``."""
 
     step: int
     tag: str
@@ -146,12 +133,10 @@ class RecordedValue(NamedTuple):
 
 
 def read_events(path: str | os.PathLike[str]) -> list[RecordedValue]:
-    """Return the values of an event file, or of all event files of a directory, in order.
+    """Return the values of an event file, or of those of a directory, in order.
 
-    Values that a session wrote again after a recovery appear twice.
-
-    Args:
-        path: The file or the directory, which may be empty.
+    They have ``step``, ``tag``, ``value`` (a float for a scalar, else the bytes of its
+    ``Summary.Value``) and ``wall_time``. What a session wrote again after a recovery comes twice.
 
     Raises:
         FileNotFoundError: If there is nothing at ``path``.

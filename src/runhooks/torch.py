@@ -6,8 +6,8 @@
             images, labels = next(batches)
             sess.run("train_op", {"images": images, "labels": labels})
 
-``rh.Graph(engine="torch")`` is something else: a graph of functions of tensors, which change
-nothing in place, as on the other engines.
+``rh.Graph(engine="torch")`` is a graph of functions that change nothing in place, as on the other
+engines.
 """
 
 from runhooks.engines import load_engine

@@ -1,7 +1,4 @@
-"""The names of ``tf.compat.v1.train`` that make sense on any graph.
-
-Sessions, hooks, coordinators, the global step, savers; not optimizers, queues and servers.
-"""
+"""The names of ``tf.compat.v1.train`` that make sense on any graph."""
 
 from runhooks.lazy import lazily
 

@@ -59,23 +59,22 @@ def MonitoredTrainingSession(  # noqa: D417, N802 - TensorFlow's name and argume
 ) -> MonitoredSession:
     """Return a ``MonitoredSession`` that saves checkpoints and summaries, and resumes.
 
-    Like ``tf.compat.v1.train.MonitoredTrainingSession``; None or 0 turns a cadence off. Hooks are
-    called in this order: ``chief_only_hooks``, those created here, ``hooks``, the checkpoint hook.
+    As ``tf.compat.v1.train.MonitoredTrainingSession``; None or 0 turns a cadence off. Order of
+    hooks: ``chief_only_hooks``, those created here, ``hooks``, the checkpoint hook.
 
     Args:
         master: Like ``config``, only for TensorFlow sessions.
-        is_chief: Whether this is the chief, which saves. A worker waits up to ``max_wait_secs`` for
+        is_chief: Whether this is the chief, which saves; a worker waits up to ``max_wait_secs`` for
             its checkpoint. If several PyTorch or JAX ranks pass True, rank 0 is the chief.
-        checkpoint_dir: Where to resume from, and to save every ``save_checkpoint_secs`` seconds or
-            ``save_checkpoint_steps`` steps (default: 600 seconds), at the start and at the end.
-        summary_dir: Where to write summaries every ``save_summaries_steps`` steps or
-            ``save_summaries_secs`` seconds (default: 100 steps), and steps per second every
-            ``log_step_count_steps`` steps; None: ``checkpoint_dir``.
+        checkpoint_dir: Where to resume from, and to save at the start, at the end, and every so
+            many seconds or steps (default: 600 seconds).
+        summary_dir: Where to write summaries (default: every 100 steps) and, every
+            ``log_step_count_steps``, steps per second; None: ``checkpoint_dir``.
         save_graph_def: Whether to write ``graph.pbtxt`` and meta graphs of a TensorFlow graph.
         saver: As that of a ``Scaffold``; ``recovery``: as for ``MonitoredSession``.
 
     Raises:
-        ValueError: For a wrong ``master`` or ``config``, a negative cadence, a cadence in both
+        ValueError: For a wrong ``master`` or ``config``, a cadence that is negative or in both
             steps and seconds, the directory "", two savers, or ``KeepBest`` where nothing saves.
     """
     arguments.directory(checkpoint_dir=checkpoint_dir, summary_dir=summary_dir)
@@ -94,7 +93,8 @@ def MonitoredTrainingSession(  # noqa: D417, N802 - TensorFlow's name and argume
             *all_hooks,
         ]
         _check_best(scaffold.saver, checkpoint_dir, all_hooks)
-        all_hooks[:0] = _lock_hooks(opener, checkpoint_dir, all_hooks)
+        if checkpoint_dir:  # first of all, before a file is written
+            all_hooks.insert(0, DirectoryLockHook(opener, checkpoint_dir, all_hooks))
     return MonitoredSession(creator, all_hooks, stop_grace_period_secs, recovery=recovery)
 
 
@@ -115,22 +115,19 @@ def train(  # noqa: D417 - the others are those of MonitoredTrainingSession
     summary_dir: str | os.PathLike[str] | None = None,
     recovery: RecoveryPolicy | None = None,
 ) -> int | None:
-    """Train the default graph: run ``train_op`` in a ``MonitoredTrainingSession`` until the end.
+    """Run ``train_op`` of the default graph in a ``MonitoredTrainingSession`` until the end.
 
-    As ``tf.contrib.training.train``, for programs that do nothing between runs. It ends with the
-    data, at ``max_steps``, when a hook asks for it, or after Ctrl-C and SIGTERM. Called again with
-    the same ``checkpoint_dir``, it goes on where it was.
+    As ``tf.contrib.training.train``. It ends with the data, at ``max_steps``, when a hook asks for
+    it, or after Ctrl-C and SIGTERM; called again, it resumes.
 
         graph = rh.graph(train_step, ["loss"], data=batches, epochs=10, weights=np.zeros(2))
         with graph.as_default():
             rh.train.train("train_op", "runs/a", [rh.LoggingTensorHook(["loss"], 100)])
 
     Args:
-        train_op: What each run computes: the operation of the step, such as ``"train_op"``, or
-            anything else that ``session.run`` takes. It must not need to be fed, except by a hook.
-        checkpoint_dir: As for ``MonitoredTrainingSession``, like all that is not described here.
-        max_steps: The global step to stop at, as by ``StopAtStepHook(last_step=max_steps)``. None:
-            go on to the end of the data.
+        train_op: Whatever ``session.run`` takes, fed by hooks alone.
+        checkpoint_dir: As for ``MonitoredTrainingSession``, like all others.
+        max_steps: The global step to stop at.
 
     Returns:
         The last global step; None if the graph has none.
@@ -161,7 +158,6 @@ def train(  # noqa: D417 - the others are those of MonitoredTrainingSession
 
 
 def _with_saver(scaffold: Any, saver: Any) -> Any:
-    """Return ``scaffold``, or a new one, with ``saver`` if that is given."""
     if saver is None:
         return scaffold or Scaffold()
     made = Scaffold(saver=saver, copy_from_scaffold=scaffold)
@@ -172,7 +168,7 @@ def _with_saver(scaffold: Any, saver: Any) -> Any:
             f"saver must be left out for a scaffold that has one, got saver={saver!r} and a "
             f"scaffold with {scaffold.saver!r}: give one of them"
         )
-    if not isinstance(scaffold, Scaffold):  # a framework's own, which cannot be given one later
+    if not isinstance(scaffold, Scaffold):  # a framework's own
         return made
     scaffold.saver = saver  # not a copy: hooks may look into this one when it is final
     return scaffold
@@ -181,7 +177,6 @@ def _with_saver(scaffold: Any, saver: Any) -> Any:
 def _check_best(
     saver: Any, checkpoint_dir: str | os.PathLike[str] | None, hooks: Iterable[SessionRunHook]
 ) -> None:
-    """Raise ValueError if ``saver`` is to keep the best checkpoint, and none is saved."""
     best = saver.best_rules if isinstance(saver, Saver) else []
     if best and not checkpoint_dir and not any(isinstance(it, CheckpointSaverHook) for it in hooks):
         raise ValueError(
@@ -210,9 +205,11 @@ class DirectoryLockHook(SessionRunHook):
         directory: str | os.PathLike[str],
         others: Iterable[SessionRunHook],
     ) -> None:
-        directory = opener.resolve(directory)
-        saves = any(isinstance(it, CheckpointSaverHook) for it in others)
-        self._lock = DirectoryLock(directory, claims=opener.writes_checkpoints, sole=saves)
+        self._lock = DirectoryLock(
+            opener.resolve(directory),
+            claims=opener.writes_checkpoints,
+            sole=any(isinstance(it, CheckpointSaverHook) for it in others),
+        )
 
     def begin(self) -> None:
         self._lock.acquire()
@@ -222,15 +219,6 @@ class DirectoryLockHook(SessionRunHook):
 
     def on_exception(self, session: RawSession | None, exception: BaseException) -> None:
         self._lock.release()
-
-
-def _lock_hooks(
-    opener: SessionOpener,
-    folder: str | os.PathLike[str] | None,
-    others: Iterable[SessionRunHook],
-) -> list[SessionRunHook]:
-    # The first hook: before a file is written.
-    return [DirectoryLockHook(opener, folder, others)] if folder else []
 
 
 def _summary_hooks(

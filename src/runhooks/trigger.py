@@ -1,9 +1,6 @@
 """When a hook acts: ``Trigger`` describes it, ``Timer`` follows it, ``Due`` announces it.
 
-One rule, which ``docs/cadences.md`` shows by example: a ``Trigger`` acts on round steps, n, 2n, 3n.
-The arguments that TensorFlow's hooks have act as in TensorFlow: at the first step, and again once n
-steps have passed. A step that is jumped over is made up for at the next one, so that recoveries and
-several steps in one run are safe.
+``docs/cadences.md`` has the rules. A step that is jumped over is made up for at the next one.
 """
 
 from __future__ import annotations
@@ -25,10 +22,10 @@ class Due(NamedTuple):
     """When a hook next has something to do; the earliest of these counts.
 
     Attributes:
-        step: The run that is expected to take the global step to this value.
+        step: In the run that is expected to take the global step there.
         time: In seconds of ``clock.monotonic()``.
-        runs: The n-th run from now; 1 is the next one.
-        epoch: The run that is expected to end so many epochs; 1.5: in the middle of the second.
+        runs: In the n-th run from now; 1 is the next one.
+        epoch: In the run that is expected to end so many epochs; 1.5: half of the second.
     """
 
     step: float = math.inf
@@ -38,7 +35,7 @@ class Due(NamedTuple):
 
 
 def earliest(*dues: Due | None) -> Due | None:
-    """Return what is due as soon as one of ``dues`` is; None, every run, if one of them is None."""
+    """Return what is due as soon as one of ``dues`` is; None, every run, if one is None."""
     known = [due for due in dues if due is not None]
     if len(known) < len(dues):
         return None
@@ -46,10 +43,10 @@ def earliest(*dues: Due | None) -> Due | None:
 
 
 class EpochsDone(Protocol):
-    """Knows how many epochs of its data a session has trained on: ``session.epochs``."""
+    """How many epochs of its data a session has trained on: ``session.epochs``."""
 
     def done_at(self, step: int) -> Fraction:
-        """Return them at ``step``: the global step now, or the one that the next run leads to."""
+        """Return them at ``step``: the global step now, or after the next run."""
         ...
 
 
@@ -58,14 +55,13 @@ class Trigger:
     """Says when a hook acts: as soon as any of its conditions is met.
 
     Args:
-        every_steps: At round steps: the multiples of this number, or the first step after a skipped
-            one.
-        every_secs: After this many seconds since the last time, or since the session started; 0: at
-            every step.
+        every_steps: At the multiples of this number, or the first step after a skipped one.
+        every_secs: So many seconds after the last time or the start of the session; 0: at every
+            step.
         every_epochs: At the last step of every so many epochs; 0.5: also in the middle of each,
-            where the data have a length. ``docs/epochs.md`` says what an epoch is.
+            where the data have a length.
         on_steps: At these global steps, or at the first step after a skipped one.
-        at_end: When the loop ends normally, unless the hook has already acted at that step.
+        at_end: When the loop ends normally, unless the hook has acted at that step.
 
     Raises:
         ValueError: If nothing is given, or for steps below 1, seconds below 0 and epochs below
@@ -109,8 +105,8 @@ def _check_epochs(name: str, value: float | None) -> None:
 class Timer:
     """Follows a trigger from step to step, for your own hooks.
 
-    Save the timer in the hook's state, and a resumed run acts at the same steps as an uninterrupted
-    one. Return ``due()`` from ``next_due``, and the hook costs nothing in between:
+    With ``next_due``, the hook costs nothing in between; with its state saved, a resumed run acts
+    at the same steps as an uninterrupted one:
 
         class LogLearningRate(rh.SessionRunHook):
             def __init__(self, every_steps):
@@ -138,10 +134,7 @@ class Timer:
                 self._timer.load_state_dict(state)
 
     Args:
-        trigger: When to act.
-
-    Attributes:
-        trigger: The trigger that it follows.
+        trigger: When to act; also an attribute.
     """
 
     def __init__(self, trigger: Trigger) -> None:
@@ -161,11 +154,7 @@ class Timer:
     def start(self, step: int, epochs: EpochsDone | None = None) -> None:
         """Note that a session starts at ``step``; forget what was triggered at later steps.
 
-        If nothing has triggered yet, seconds count from now.
-
-        Args:
-            step: The global step.
-            epochs: ``session.epochs``, by which ``every_epochs`` goes.
+        If nothing has triggered yet, seconds count from now. ``epochs`` is ``session.epochs``.
 
         Raises:
             ValueError: If the trigger goes by epochs, and there are none.
@@ -182,7 +171,7 @@ class Timer:
             self._passed_epochs = epochs.done_at(step)
 
     def should_trigger_for_step(self, step: int) -> bool:
-        """Return whether ``step`` triggers; false for the step that triggered last."""
+        """Return whether ``step`` triggers; the one that triggered last does not."""
         if step == self._last_step:
             return False
         if self._epochs is not None and self._epochs.done_at(step) >= self._next_epoch():
@@ -190,10 +179,9 @@ class Timer:
         return step >= self._next_step() or self._secs_have_passed()
 
     def update_last_triggered_step(self, step: int) -> tuple[float | None, int | None]:
-        """Note that ``step`` triggers now.
+        """Note that ``step`` triggers now; return the seconds and steps since the last time.
 
-        Returns:
-            The seconds and the steps since the last time, or None and None the first time.
+        They are None the first time.
         """
         now, wall = clock.hook_times()
         elapsed: tuple[float | None, int | None] = None, None
@@ -207,7 +195,6 @@ class Timer:
         return elapsed
 
     def last_triggered_step(self) -> int | None:
-        """Return the step that triggered last, or None."""
         return self._last_step
 
     def should_trigger_at_end(self, step: int) -> bool:
@@ -215,17 +202,17 @@ class Timer:
         return self.trigger.at_end and step != self._last_step
 
     def due(self) -> Due:
-        """Return when it triggers next, for a hook's ``next_due``."""
+        """Return when it triggers next."""
         return Due(step=self._next_step(), time=self._next_time(), epoch=self._next_epoch())
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the step that triggered last, for a hook's ``state_dict``; empty if none has."""
+        """Return the step that triggered last, if any, to be saved."""
         return {} if self._last_step is None else {"last_triggered_step": self._last_step}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore what ``state_dict`` returned. Seconds are counted from now."""
+        """Restore what ``state_dict`` returned; seconds count from now."""
         self.reset()
-        self._epochs = None  # those of a session that may be closed; ``start`` gives others
+        self._epochs = None  # those of a session that may be closed
         if "last_triggered_step" in state:
             self.update_last_triggered_step(state["last_triggered_step"])
 
@@ -260,16 +247,12 @@ class Timer:
 
 
 class FirstStepTimer(Timer):
-    """A timer that acts as TensorFlow's: at the first step it sees, then n steps or seconds later.
-
-    Args:
-        trigger: When to act; its ``every_steps`` counts from the last time.
-    """
+    """A timer that acts as TensorFlow's: at the first step, then n steps or seconds later."""
 
     def _next_step(self) -> float:
         return -math.inf if self._last_step is None else super()._next_step()
 
-    # Programs read these names of TensorFlow's timers.
+    # Programs read these private names of TensorFlow's timers.
 
     @property
     def _every_steps(self) -> int | None:
@@ -293,9 +276,7 @@ class FirstStepTimer(Timer):
 
 
 class SecondOrStepTimer(FirstStepTimer):
-    """A timer that triggers once in n steps or n seconds, and at the first step that it sees.
-
-    As ``tf.compat.v1.train.SecondOrStepTimer``.
+    """As ``tf.compat.v1.train.SecondOrStepTimer``: triggers at the first step, then every n.
 
     Args:
         every_secs: Seconds from one time to the next; 0: every step.
@@ -312,7 +293,7 @@ class SecondOrStepTimer(FirstStepTimer):
 
 
 def no_epochs(what: str) -> ValueError:
-    """Return the error for ``what``, which goes by epochs where it is unknown when one ends."""
+    """Return the error of ``what``, which goes by epochs where none are known."""
     return ValueError(
         f"{what} goes by epochs, and nothing says when one ends: the data are no loader, list or "
         "other iterable that can be iterated again; give the graph, or rh.inputs, steps_per_epoch, "
@@ -323,8 +304,7 @@ def no_epochs(what: str) -> ValueError:
 class DefaultSteps(int):
     """The default of a hook's ``..._steps`` argument; it gives way to whatever the caller gives.
 
-    Signatures and ``help()`` show the plain number. The same number given by a caller is an int of
-    the ordinary kind, so that the two can be told apart.
+    ``help()`` shows the plain number, which from a caller is an ordinary int.
     """
 
 
@@ -335,19 +315,16 @@ class DefaultSecs(float):
 def trigger_of(trigger: Trigger | None, **cadence: float | None) -> Trigger:
     """Return the trigger that the arguments of a hook ask for.
 
-    A ``DefaultSteps`` or ``DefaultSecs`` counts only if no other argument is given.
-
-    Args:
-        trigger: The hook's argument of that name, or None.
-        **cadence: Its other arguments that say how often: seconds if the name ends in ``_secs``,
-            epochs if in ``_epochs``, else steps.
+    Those named ``..._secs`` are seconds, ``..._epochs`` epochs, and all others steps. A
+    ``DefaultSteps`` or ``DefaultSecs`` counts only if no other argument is given.
 
     Raises:
         ValueError: Unless exactly one is given; for steps below 1 and seconds below 0.
         TypeError: If one is of the wrong type.
     """
     given: dict[str, Any] = {**cadence, "trigger": trigger}
-    explicit = {name: value for name, value in given.items() if not _is_default(value)}
+    defaults = DefaultSteps | DefaultSecs
+    explicit = {name: value for name, value in given.items() if not isinstance(value, defaults)}
     if any(value is not None for value in explicit.values()):
         given = {name: explicit.get(name) for name in given}
     arguments.exactly_one(**given)
@@ -366,18 +343,11 @@ def trigger_of(trigger: Trigger | None, **cadence: float | None) -> Trigger:
 
 
 def timer_of(trigger: Trigger | None, **cadence: float | None) -> Timer:
-    """Return the timer that the arguments of a hook of our own ask for; as ``trigger_of``."""
+    """Return the timer of a hook of our own; as ``trigger_of``."""
     return Timer(trigger_of(trigger, **cadence))
 
 
 def tensorflow_timer_of(trigger: Trigger | None, **cadence: float | None) -> Timer:
-    """Return the timer that the arguments of a hook of TensorFlow's ask for; as ``trigger_of``.
-
-    Only ``trigger`` is ours: the others act at the first step, as in TensorFlow.
-    """
+    """Return the timer of a hook of TensorFlow's, all but whose ``trigger`` act as there."""
     chosen = trigger_of(trigger, **cadence)
     return Timer(chosen) if trigger is not None else FirstStepTimer(chosen)
-
-
-def _is_default(value: object) -> bool:
-    return isinstance(value, DefaultSteps | DefaultSecs)

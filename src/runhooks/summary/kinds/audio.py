@@ -1,4 +1,4 @@
-"""Audio: clips of sound, written as WAV of 16 bits."""
+"""Clips of sound, written as WAV of 16 bits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from runhooks import arguments
 from runhooks.events.format import proto
 from runhooks.events.format.proto import int_field
-from runhooks.summary.kinds.real_numbers import as_float, finite_in, keep, read
+from runhooks.summary.kinds.real_numbers import Kept, as_float, finite_in, keep, numbered
 from runhooks.summary.kinds.tensor import encode_strings
 from runhooks.summary.message import SummaryMetadata, Value, entry, tensor_entry
 
@@ -24,20 +24,17 @@ _HEADER = struct.Struct("<4sI4s4sIHHIIHH4sI")
 
 
 def audio_value(tag: str, samples: Any, sample_rate: float, max_outputs: int = 3) -> Value:
-    """Return the first ``max_outputs`` clips of ``samples``, to be written as WAV files.
-
-    All this is as in ``tf.compat.v1.summary.audio``.
+    """Return the first ``max_outputs`` clips of ``samples``, as ``tf.compat.v1.summary.audio``.
 
     Args:
         tag: The clips are tagged ``tag/audio/0`` and on; ``tag/audio`` if ``max_outputs`` is 1.
-        samples: ``[N, frames]`` or ``[N, frames, channels]``, otherwise as for ``clip_value``.
+        samples: ``[N, frames]`` or ``[N, frames, channels]``; int16 or floats, as for
+            ``clip_value``.
         sample_rate: Frames a second.
-        max_outputs: How many clips to write at most.
+        max_outputs: At least 1.
 
     Raises:
-        ValueError: ``samples`` has another shape, ``max_outputs`` is below 1, or ``sample_rate``
-            is not a finite number above 0.
-        TypeError: ``samples`` has another dtype.
+        ValueError, TypeError: As ``clip_value``.
     """
     arguments.whole(max_outputs=max_outputs)
     kept = keep(_name(tag), samples, _check_batch)
@@ -45,18 +42,17 @@ def audio_value(tag: str, samples: Any, sample_rate: float, max_outputs: int = 3
 
 
 def clip_value(tag: str, samples: Any, sample_rate: float) -> Value:
-    """Return ``samples``, a clip or a batch of clips, to be written as WAV under one tag.
+    """Return a clip, or a batch of clips under one tag.
 
     Args:
-        tag: The tag of all of them.
+        tag: The tag.
         samples: ``[frames]``, ``[1, frames]``, ``[frames, channels]`` or ``[N, frames, channels]``
-            with at most 8 channels: int16, or a float type of the range -1.0 to 1.0. What is beyond
-            is cut off, and what is NaN is silent; a warning, once for each tag, says how many were
-            not finite.
-        sample_rate: Frames a second.
+            with at most 8 channels: int16, or floats from -1.0 to 1.0. What is beyond is cut off,
+            and NaN is silent; one warning per tag counts what is not finite.
+        sample_rate: Frames a second, above 0.
 
     Raises:
-        ValueError: ``samples`` has another shape, or ``sample_rate`` is not finite and above 0.
+        ValueError: ``samples`` has another shape, or ``sample_rate`` is out of range.
         TypeError: ``samples`` has another dtype, or ``sample_rate`` is not a number.
     """
     return Value(tag, (keep(_name(tag), samples, _check_clips), _rate(sample_rate)), _encode_clips)
@@ -96,7 +92,7 @@ def _check_clips(what: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Non
 
 
 def _is_row(shape: tuple[int, ...]) -> bool:
-    """Whether it is one channel that comes first, as torchaudio has it."""
+    """Whether a single channel comes first, as torchaudio has it."""
     return len(shape) == 2 and shape[0] == 1 and shape[1] > _MOST_CHANNELS
 
 
@@ -108,22 +104,19 @@ def _check_dtype(what: str, dtype: np.dtype[Any]) -> None:
         )
 
 
-def _encode_batch(tag: str, data: tuple[Any, float, int]) -> bytes:
+def _encode_batch(tag: str, data: tuple[Kept, float, int]) -> bytes:
     samples, sample_rate, max_outputs = data
-    array = read(_name(tag), samples, _check_batch)
-    batch = array.reshape(*array.shape[:2], -1 if array.size else 1)[:max_outputs]
-    tags = [f"{tag}/audio/{index}" for index in range(len(batch))]
-    if max_outputs == 1:
-        tags = [f"{tag}/audio"]
-    clips = (_samples(tag, clip) for clip in batch)
+    array = samples.read()
+    batch = array.reshape(*array.shape[:2], -1 if array.size else 1)
     return b"".join(
-        _entry(name, clip, sample_rate) for name, clip in zip(tags, clips, strict=False)
+        _entry(name, _samples(tag, clip), sample_rate)
+        for name, clip in numbered(f"{tag}/audio", batch, max_outputs)
     )
 
 
-def _encode_clips(tag: str, data: tuple[Any, float]) -> bytes:
+def _encode_clips(tag: str, data: tuple[Kept, float]) -> bytes:
     samples, sample_rate = data
-    pcm = _samples(tag, read(_name(tag), samples, _check_clips))
+    pcm = _samples(tag, samples.read())
     if pcm.ndim < 3:
         is_mono = pcm.ndim == 1 or _is_row(pcm.shape)
         return _entry(tag, pcm.reshape(-1, 1) if is_mono else pcm, sample_rate)
@@ -158,10 +151,7 @@ def _entry(tag: str, clip: NDArray[np.int16], sample_rate: float) -> bytes:
 
 
 def encode_wav(samples: NDArray[np.int16], sample_rate: int) -> bytes:
-    """Return ``samples``, int16 ``[frames, channels]``, as a WAV file.
-
-    Format: RFC 2361, and soundfile.sapp.org/doc/WaveFormat.
-    """
+    """Return ``[frames, channels]`` as a WAV file: soundfile.sapp.org/doc/WaveFormat."""
     content = samples.astype("<i2", copy=False).tobytes()
     channels = samples.shape[1]
     frame_bytes = 2 * channels

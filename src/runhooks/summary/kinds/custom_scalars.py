@@ -1,6 +1,6 @@
-"""Custom scalars: which scalars TensorBoard shows in one chart.
+"""Which scalars TensorBoard shows in one chart.
 
-Field numbers are those of ``plugins/custom_scalar/layout.proto`` of TensorBoard.
+Field numbers are those of its ``plugins/custom_scalar/layout.proto``.
 """
 
 from __future__ import annotations
@@ -31,30 +31,29 @@ Chart: TypeAlias = Sequence[str] | Margin
 
 
 def custom_scalars_value(layout: Mapping[str, Mapping[str, Chart]] | Message) -> Value:
-    """Return ``layout``, to be written for TensorBoard's page of custom scalars.
+    """Return ``layout`` for TensorBoard's page of custom scalars.
 
     Args:
-        layout: Charts by title by category, the tags of a chart being regular expressions; or a
+        layout: Charts by title by category, their tags being regular expressions; or a
             ``layout_pb2.Layout`` of TensorBoard.
 
     Raises:
         TypeError: ``layout`` is something else, or a chart is not made of tags.
     """
-    if not isinstance(layout, Mapping) and not hasattr(layout, "SerializeToString"):
+    if isinstance(layout, Mapping):
+        encoded = b"".join(
+            proto.bytes_field(2, text_field(1, category) + _charts(category, charts))
+            for category, charts in layout.items()
+        )
+    elif hasattr(layout, "SerializeToString"):
+        encoded = layout.SerializeToString()
+    else:
         raise TypeError(f"layout must be a dict of charts by title by category, got {layout!r}")
-    encoded = _layout(layout) if isinstance(layout, Mapping) else layout.SerializeToString()
     return Value(_TAG, encoded, _encode)
 
 
 def _encode(tag: str, layout: bytes) -> bytes:
     return tensor_entry(tag, encode_strings((), [layout]), _METADATA)
-
-
-def _layout(layout: Mapping[str, Mapping[str, Chart]]) -> bytes:
-    return b"".join(
-        proto.bytes_field(2, text_field(1, title) + _charts(title, charts))
-        for title, charts in layout.items()
-    )
 
 
 def _charts(category: str, charts: Mapping[str, Chart]) -> bytes:

@@ -1,4 +1,4 @@
-"""Histograms: counts of numbers as TensorBoard shows them, in buckets or in bins of the caller."""
+"""Histograms: counts of numbers, in buckets or in bins of the caller."""
 
 from __future__ import annotations
 
@@ -14,37 +14,34 @@ from runhooks import arguments
 from runhooks.arrays import to_numpy
 from runhooks.arrays.histogram import HistogramCounts, histogram_counts
 from runhooks.events.format import proto
-from runhooks.summary.kinds.real_numbers import keep, read, warn_of_non_finite
-from runhooks.summary.kinds.scalar import scalar_value
-from runhooks.summary.message import Summary, Value, entry
+from runhooks.summary.kinds.real_numbers import Kept, keep, warn_of_non_finite
+from runhooks.summary.kinds.scalar import encode_scalar
+from runhooks.summary.message import Value, entry
 
-#: How many buckets are written at most: pairs of neighbours are put together until it holds. To
-#: hold for any data it must be at least 510, one for each sign and exponent.
+#: Pairs of neighbours are put together until there are no more. At least 510, one for each sign and
+#: exponent.
 WRITTEN_BUCKETS = 512
 
 _HISTO = 5
 _SIGN = 0x8000
-_INFINITY = 0x7F80  # upper half of +Inf; from there to the sign bit there is only NaN
+_INFINITY = 0x7F80  # upper half of +Inf; beyond it there is only NaN
 _MANTISSA_BITS = 7  # in the upper half of a float32
 
-#: How many bins of one width, a rule of ``numpy.histogram`` such as ``"auto"``, or ascending edges.
 Bins: TypeAlias = int | str | Sequence[float] | NDArray[Any]
 
 
 def histogram_value(
     tag: str, values: Any, bins: Bins | None = None, max_bins: int | None = None
 ) -> Value:
-    """Return ``values``, to be written as a histogram.
+    """Return a histogram of ``values``.
 
     Args:
-        tag: Their tag. If there are NaN or infinities, which are left out, the scalars
-            ``tag/nan_count`` and ``tag/inf_count`` say how many, and so does a warning, once for
-            each tag.
+        tag: Their tag. NaN and infinities are left out; the scalars ``tag/nan_count`` and
+            ``tag/inf_count``, and one warning per tag, say how many.
         values: Real numbers of any shape and dtype, or ``HistogramCounts``.
-        bins: How many bins of one width, a rule of ``numpy.histogram`` such as ``"auto"``, or the
-            ascending edges of the bins. None: up to 512 buckets, whose width grows with the
+        bins: What ``numpy.histogram`` takes. None: up to 512 buckets, whose width grows with the
             numbers in them.
-        max_bins: How many there may be: neighbours are put together beyond that.
+        max_bins: Neighbours are put together beyond so many.
 
     Raises:
         TypeError: ``values`` are not real numbers.
@@ -66,20 +63,9 @@ def counted_histogram_value(
     limits: ArrayLike,
     counts: ArrayLike,
 ) -> Value:
-    """Return a histogram that the caller has counted, to be written as it is.
+    """Return a histogram that the caller has counted.
 
-    Args:
-        tag: The tag.
-        smallest: The least number.
-        largest: The largest.
-        num: How many there are.
-        total: Their sum.
-        sum_squares: The sum of their squares.
-        limits: The right edge of each bucket, ``[n]``.
-        counts: How many numbers each bucket holds, ``[n]``.
-
-    Raises:
-        ValueError: ``limits`` and ``counts`` differ in length.
+    ``limits``, the right edges of the buckets, and ``counts`` are ``[n]``, or raise ValueError.
     """
     right, held = np.array(limits, np.float64).ravel(), np.array(counts, np.float64).ravel()
     if len(right) != len(held):
@@ -109,18 +95,17 @@ def _checked(tag: str, bins: Bins | None) -> Bins | None:
     return given
 
 
-def _encode(tag: str, data: tuple[Any, Bins | None, int | None]) -> bytes:
+def _encode(tag: str, data: tuple[Kept | HistogramCounts, Bins | None, int | None]) -> bytes:
     kept, bins, max_bins = data
     if bins is None or isinstance(kept, HistogramCounts):
-        is_counted = isinstance(kept, HistogramCounts)
-        found = kept if is_counted else histogram_counts(read(_name(tag), kept))
+        found = kept if isinstance(kept, HistogramCounts) else histogram_counts(kept.read())
         bits = to_numpy(found.counts).astype(np.int64)
         nans, infinities = _non_finite(bits)
         counts, limits = _written_buckets(bits)
         extremes = (found.min, found.max) if counts.size else (0.0, 0.0)
         moments = (*extremes, counts.sum(), found.sum, found.sum_squares)
     else:
-        numbers = read(_name(tag), kept).ravel().astype(np.float64)
+        numbers = kept.read().ravel().astype(np.float64)
         finite = numbers[np.isfinite(numbers)]
         nans = int(np.isnan(numbers).sum())
         infinities = len(numbers) - len(finite) - nans
@@ -133,10 +118,8 @@ def _encode(tag: str, data: tuple[Any, Bins | None, int | None]) -> bytes:
     said = b""
     if nans or infinities:
         warn_of_non_finite("histogram", tag, nans, infinities, "left out")
-        numbers_of = {"nan_count": nans, "inf_count": infinities}
-        said = Summary(
-            scalar_value(f"{tag}/{name}", count) for name, count in numbers_of.items()
-        ).SerializeToString()
+        said = encode_scalar(f"{tag}/nan_count", nans)
+        said += encode_scalar(f"{tag}/inf_count", infinities)
     return _encode_counted(tag, (moments, limits, counts)) + said
 
 
@@ -150,7 +133,7 @@ def _encode_counted(tag: str, data: tuple[tuple[float, ...], NDArray[Any], NDArr
 def fewer(
     counts: NDArray[Any], limits: NDArray[Any], most: int
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return ``most`` counts at most, neighbours added up, and their right edges."""
+    """Return at most ``most`` counts, neighbours added up, and their right edges."""
     together = -(-len(counts) // most)
     first = np.arange(0, len(counts), together)
     last = np.minimum(first + together, len(counts)) - 1
@@ -165,7 +148,7 @@ def _non_finite(bits: NDArray[np.int64]) -> tuple[int, int]:
 
 
 def _written_buckets(bits: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return the counts to write, from the least numbers to the greatest, and their limits."""
+    """Return the counts to write, in ascending order, and their limits."""
     negative, positive = bits[_SIGN : _SIGN + _INFINITY], bits[:_INFINITY]
     all_counts = np.concatenate((negative[::-1], positive))
     filled = np.flatnonzero(all_counts != 0)
@@ -187,7 +170,7 @@ def _written_buckets(bits: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArra
 
 @functools.cache
 def _limits() -> NDArray[np.float64]:
-    """Return the right edge of every bucket, from the least numbers to the greatest."""
+    """Return the right edges of all buckets, in ascending order."""
     halves = np.arange(_INFINITY + 1, dtype=np.uint32)
     magnitudes = (halves << 16).view(np.float32).astype(np.float64)
     magnitudes[-1] = sys.float_info.max  # in place of infinity: float64 goes beyond float32

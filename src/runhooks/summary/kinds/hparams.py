@@ -1,6 +1,6 @@
 """Hyperparameters of a run, and what came of them.
 
-Field numbers are those of ``plugins/hparams/plugin_data.proto`` and ``api.proto`` of TensorBoard,
+Field numbers are those of TensorBoard's ``plugins/hparams/plugin_data.proto`` and ``api.proto``,
 and of ``google/protobuf/struct.proto``.
 """
 
@@ -26,7 +26,7 @@ _TAGS = {
     _END: "_hparams_/session_end_info",
 }
 _SUCCESS = 1
-_NOTHING = np.empty(0, np.float32)  # all is in the metadata, but a value has to have something
+_NOTHING = np.empty(0, np.float32)  # all is in the metadata
 
 _Plain = bool | float | str
 _DATA_TYPES = {str: 1, bool: 2, float: 3}
@@ -37,20 +37,19 @@ def hparams_values(
     metrics: Mapping[str, Any],
     domains: Mapping[str, Sequence[Any]] | None = None,
 ) -> list[Value]:
-    """Return the hyperparameters of a run, to be written.
+    """Return the hyperparameters of a run.
 
     Args:
-        hparams: bools, numbers, strs and functions (their names) by name; anything else becomes its
+        hparams: bools, numbers, strs and functions (their names) by name; of anything else, its
             ``str``.
         metrics: How well the run did, numbers by tag; with them it counts as finished.
-        domains: All values that hyperparameters may have, by name. With them, a record of the
-            experiment is written, too: TensorBoard then shows the hyperparameters and metrics in
-            it, and no others of any run. Without one, it finds them by itself.
+        domains: Lists of all values of hyperparameters, by name. With them, TensorBoard shows these
+            hyperparameters and metrics, and no others of any run.
 
     Raises:
         TypeError: One is not a mapping with names that are str, a metric is not a number, or a
             domain is not a list.
-        ValueError: A metric is not of size 1, or there is no hyperparameter for a domain.
+        ValueError: A metric is not of size 1, or a domain is of no hyperparameter.
     """
     _check_names("hparams", hparams)
     _check_names("metrics", metrics)

@@ -1,4 +1,4 @@
-"""Images, shown as PNG: scaled as TensorFlow does it, as they are, a batch, or a grid."""
+"""Images, written as PNG: scaled as TensorFlow does it, as they are, a batch, or a grid."""
 
 from __future__ import annotations
 
@@ -12,7 +12,14 @@ from numpy.typing import NDArray
 
 from runhooks import arguments
 from runhooks.events.format import proto
-from runhooks.summary.kinds.real_numbers import as_float, finite_in, keep, read, warn_of_range
+from runhooks.summary.kinds.real_numbers import (
+    Kept,
+    as_float,
+    finite_in,
+    keep,
+    numbered,
+    warn_of_range,
+)
 from runhooks.summary.kinds.tensor import encode_strings
 from runhooks.summary.message import SummaryMetadata, Value, entry, tensor_entry
 
@@ -21,7 +28,7 @@ _UP = 2  # the filter that leaves the difference from the row above
 
 
 def encode_png(image: NDArray[np.uint8]) -> bytes:
-    """Return ``image``, uint8 ``[height, width, channels]`` with 1 to 4 channels, as a PNG file."""
+    """Return ``image``, ``[height, width, channels]`` with 1 to 4 channels, as a PNG file."""
     height, width, channels = image.shape
     header = struct.pack(">IIBBBBB", width, height, 8, _COLOR_TYPES[channels], 0, 0, 0)
     pixels = image.reshape(height, -1)
@@ -29,17 +36,11 @@ def encode_png(image: NDArray[np.uint8]) -> bytes:
     rows[:, 0] = _UP
     rows[0, 1:] = pixels[0]
     np.subtract(pixels[1:], pixels[:-1], out=rows[1:, 1:])
-    # Filtered rows have runs and frequent bytes; a search for more costs many times the time.
+    # Filtered rows have runs; a search for more would take many times as long.
     deflate = zlib.compressobj(strategy=zlib.Z_RLE)
     data = deflate.compress(rows.data) + deflate.flush()
-    return b"".join(
-        (
-            b"\x89PNG\r\n\x1a\n",
-            _chunk(b"IHDR", header),
-            _chunk(b"IDAT", data),
-            _chunk(b"IEND", b""),
-        )
-    )
+    chunks = _chunk(b"IHDR", header), _chunk(b"IDAT", data), _chunk(b"IEND", b"")
+    return b"".join((b"\x89PNG\r\n\x1a\n", *chunks))
 
 
 def _chunk(kind: bytes, content: bytes) -> bytes:
@@ -49,12 +50,12 @@ def _chunk(kind: bytes, content: bytes) -> bytes:
 
 _IMAGE = 4
 _METADATA = SummaryMetadata("images")
-_CHANNELS = (1, 2, 3, 4)  # gray, gray with alpha, RGB or RGBA
+_CHANNELS = _COLOR_TYPES.keys()
 _AXES_BY_RANK = {2: "HW", 3: "HWC", 4: "NHWC"}
 _AXES = set(map(frozenset, ("HW", "HWC", "NHW", "NHWC")))
 _COLUMNS = 8  # of a grid
 _NOTHING = 1e-6  # what is below this is not scaled up
-_BLOCK = 1 << 16  # numbers at a time, so that what is made on the way takes no fresh memory
+_BLOCK = 1 << 16  # numbers at a time, for which no fresh memory is needed
 _BAD_PIXELS: dict[int, tuple[int, ...]] = {
     1: (255,),
     2: (255, 255),
@@ -64,18 +65,17 @@ _BAD_PIXELS: dict[int, tuple[int, ...]] = {
 
 
 def image_value(tag: str, images: Any, max_outputs: int = 3) -> Value:
-    """Return the first ``max_outputs`` of ``images``, to be written as PNG files.
+    """Return the first ``max_outputs`` of ``images``, as ``tf.compat.v1.summary.image``.
 
-    All this is as in ``tf.compat.v1.summary.image``, only that float16 is scaled as float32 is.
+    Only float16 differs: it is scaled as float32.
 
     Args:
         tag: The images are tagged ``tag/image/0`` and on; ``tag/image`` if ``max_outputs`` is 1.
-        images: ``[N, height, width, channels]`` with 1 (gray), 3 (RGB) or 4 (RGBA) channels.
-            uint8 is written as it is. Any float type is scaled, each image by itself: if it has
-            no negative number its largest becomes 255; else 0.0 becomes 128 and the number
-            farthest from it 1 or 255; an image with none beyond 1e-6 is all 0, or all 128.
-            Fractions are cut off. A pixel that is not finite becomes red, or white in gray.
-        max_outputs: How many images to write at most.
+        images: ``[N, height, width, channels]``, gray, RGB or RGBA. uint8 is written as it is. Of
+            floats, each image is scaled: its largest number becomes 255, or if one is negative, 0.0
+            becomes 128 and the number farthest from it 1 or 255; without any beyond 1e-6, all is 0,
+            or 128. Fractions are cut off. A pixel that is not finite becomes red, or white in gray.
+        max_outputs: At least 1.
 
     Raises:
         ValueError: ``images`` has another shape, or ``max_outputs`` is below 1.
@@ -92,18 +92,16 @@ def picture_value(
     *,
     grid: bool = False,
 ) -> Value:
-    """Return ``image``, one or a batch, to be written as PNG under one tag.
+    """Return an image, or a batch under one tag.
 
     Args:
-        tag: The tag of all of them.
-        image: uint8 (0 to 255) is written as it is; bool is black and white; a float type has the
-            range 0.0 to 1.0, and what is beyond is cut off. A pixel that is not finite is red, or
-            white in gray. Warnings, once for each tag, say so.
-        data_format: What its axes are: the letters of ``"HW"``, ``"HWC"``, ``"NHW"`` or ``"NHWC"``
-            in any order, with 1 to 4 channels. None: ``"HW"``, ``"HWC"`` or ``"NHWC"``, by their
-            number.
-        grid: Whether a batch is written as one picture, 8 images in a row. Any integers then have
-            the range 0 to 1, as in torch.
+        tag: The tag.
+        image: uint8 (0 to 255), bool (black and white), or floats from 0.0 to 1.0; what is beyond
+            is cut off. A pixel that is not finite is red, or white in gray. One warning per tag.
+        data_format: The order of its axes: the letters of ``"HW"``, ``"HWC"``, ``"NHW"`` or
+            ``"NHWC"`` in any order, with 1 to 4 channels. None: one of these, by their number.
+        grid: Whether a batch is written as one picture, 8 images in a row. Integers other than
+            uint8 are then 0 or 1, as in torch.
 
     Raises:
         ValueError: ``image`` has another shape, or ``data_format`` is none of these.
@@ -115,8 +113,7 @@ def picture_value(
             f"the axes of {_name(tag)} must be those of HW, HWC, NHW or NHWC, in any order, "
             f"got {data_format!r}"
         )
-    check = partial(_check_picture, axes, grid)
-    kept = keep(_name(tag), image, check)
+    kept = keep(_name(tag), image, partial(_check_picture, axes, grid))
     return Value(tag, (kept, axes, grid), _encode_picture)
 
 
@@ -155,19 +152,17 @@ def _check_picture(
         )
 
 
-def _encode_batch(tag: str, data: tuple[Any, int]) -> bytes:
+def _encode_batch(tag: str, data: tuple[Kept, int]) -> bytes:
     images, max_outputs = data
-    batch = read(_name(tag), images, _check_batch)[:max_outputs]
-    tags = [f"{tag}/image/{index}" for index in range(len(batch))]
-    if max_outputs == 1:
-        tags = [f"{tag}/image"]
-    pixels = (image if image.dtype == np.uint8 else _scaled(image) for image in batch)
-    return b"".join(map(image_entry, tags, pixels))
+    return b"".join(
+        image_entry(name, image if image.dtype == np.uint8 else _scaled(image))
+        for name, image in numbered(f"{tag}/image", images.read(), max_outputs)
+    )
 
 
-def _encode_picture(tag: str, data: tuple[Any, str | None, bool]) -> bytes:
+def _encode_picture(tag: str, data: tuple[Kept, str | None, bool]) -> bytes:
     image, given, grid = data
-    array = read(_name(tag), image, partial(_check_picture, given, grid))
+    array = image.read()
     axes = given or _AXES_BY_RANK[array.ndim]
     missing = "".join(axis for axis in "NC" if axis not in axes)
     named = missing + axes
@@ -184,10 +179,7 @@ def _encode_picture(tag: str, data: tuple[Any, str | None, bool]) -> bytes:
 
 
 def image_entry(tag: str, pixels: NDArray[np.uint8], encoded: bytes | None = None) -> bytes:
-    """Return an entry of a summary that holds ``pixels``, ``[height, width, channels]``.
-
-    ``encoded``: the file that shows them; None: a PNG file.
-    """
+    """Return an entry of a summary: ``[height, width, channels]``, ``encoded`` or as PNG."""
     height, width, channels = pixels.shape
     fields = (
         proto.varint_field(1, height),
@@ -199,10 +191,7 @@ def image_entry(tag: str, pixels: NDArray[np.uint8], encoded: bytes | None = Non
 
 
 def as_pixels(kind: str, tag: str, numbers: NDArray[Any]) -> NDArray[np.uint8]:
-    """Return ``numbers``, ``[..., channels]``, as 0 to 255, 1.0 being the brightest.
-
-    Pixels that are not finite are red, or white in gray: they have no color to show.
-    """
+    """Return ``[..., channels]``, 0.0 to 1.0, as 0 to 255; what is not finite is red or white."""
     if numbers.dtype == np.uint8:
         return numbers
     if numbers.dtype == np.bool_:
@@ -229,7 +218,7 @@ def as_pixels(kind: str, tag: str, numbers: NDArray[Any]) -> NDArray[np.uint8]:
 
 
 def _are_finite(numbers: NDArray[Any]) -> bool:
-    """Whether all of ``numbers`` are finite, in one pass if so; False for huge ones too."""
+    """Whether all are finite, found in one pass; False for huge ones too."""
     if numbers.dtype.kind in "biu":
         return True
     with np.errstate(over="ignore", invalid="ignore"):
@@ -237,7 +226,7 @@ def _are_finite(numbers: NDArray[Any]) -> bool:
 
 
 def in_rows(images: NDArray[Any], columns: int) -> NDArray[Any]:
-    """Return ``images``, ``[N, height, width, C]``, side by side as one, ``columns`` in a row."""
+    """Return ``[N, height, width, C]`` as one image, ``columns`` in a row."""
     count, height, width, channels = images.shape
     columns = max(min(count, columns), 1)
     rows = -(-count // columns)
@@ -254,7 +243,7 @@ def _scaled(image: NDArray[Any]) -> NDArray[np.uint8]:
     least, largest = good.min(initial=np.inf), good.max(initial=-np.inf)
     zero, top, farthest = (128, 127, max(-least, largest)) if least < 0 else (0, 255, largest)
     with np.errstate(over="ignore"):
-        farthest = np.float32(farthest)  # the factor is of single precision for float64 too
+        farthest = np.float32(farthest)  # of single precision for float64 too
     pixels: NDArray[np.uint8] = np.empty(image.shape, np.uint8)
     pixels[finite] = good * (np.float32(top) / farthest if farthest >= _NOTHING else 0) + zero
     pixels[~finite] = _BAD_PIXELS[pixels.shape[-1]]

@@ -1,6 +1,6 @@
-"""Meshes: point clouds and triangles in three dimensions.
+"""Point clouds and meshes of triangles.
 
-Field numbers are those of ``plugins/mesh/plugin_data.proto`` of TensorBoard.
+Field numbers are those of TensorBoard's ``plugins/mesh/plugin_data.proto``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from runhooks.arrays import host_form
 from runhooks.events.format.proto import int_field, packed_ints_field, text_field
-from runhooks.summary.kinds.real_numbers import finite_in, keep, read, warn_of_dark
+from runhooks.summary.kinds.real_numbers import Kept, finite_in, keep, warn_of_dark
 from runhooks.summary.kinds.tensor import encode_tensor
 from runhooks.summary.message import SummaryMetadata, Value, tensor_entry
 
@@ -43,25 +43,22 @@ def mesh_values(
     faces: Any = None,
     config: Mapping[str, Any] | None = None,
 ) -> list[Value]:
-    """Return a mesh, or a batch of them, to be written: a value for each of its parts.
+    """Return the parts of a mesh, or of a batch of them; the first axis may be left out.
 
     Args:
         tag: The parts are tagged ``tag_VERTEX``, ``tag_COLOR`` and ``tag_FACE``.
-        vertices: float ``[N, vertices, 3]``, x, y and z. One that is not finite is put where the
-            first one of its mesh is that is, with a warning once for each tag.
+        vertices: float ``[N, vertices, 3]``, x, y and z. One that is not finite is put on the first
+            finite one of its mesh, with one warning per tag.
         colors: ``[N, vertices, 3]``, RGB of each vertex, 0 to 255: integers, or floats, which
-            TensorBoard rounds down. If all are at most 1.0, which it shows as black, a warning says
-            so once for each tag.
+            TensorBoard rounds down; one warning per tag if all are at most 1.0, which is black.
         faces: ``[N, faces, 3]``, which vertices each triangle has.
         config: Classes of three.js and their options, such as
             ``{"material": {"cls": "PointsMaterial", "size": 0.1}}``.
 
-    All arrays may be given without their first axis.
-
     Raises:
         TypeError: ``vertices`` is None, an array is not made of real numbers, or JSON cannot hold
             ``config``.
-        ValueError: An array has another shape. When the summary is written, if a color is above
+        ValueError: An array has another shape; or, when the summary is written, a color is above
             255 or a face has a vertex that does not exist.
     """
     given = {_Part.VERTEX: vertices, _Part.FACE: faces, _Part.COLOR: colors}
@@ -70,7 +67,7 @@ def mesh_values(
         for part, array in given.items()
         if array is not None or part is _Part.VERTEX
     }
-    forms = {part: host_form(array) for part, array in parts.items()}
+    forms = {part: host_form(kept.values) for part, kept in parts.items()}
     shapes = {part: form[0] for part, form in forms.items() if form is not None}
     for part in (_Part.FACE, _Part.COLOR):
         if part in shapes and _Part.VERTEX in shapes:
@@ -78,8 +75,8 @@ def mesh_values(
     components = sum(1 << part for part in parts)
     mesh = _Mesh(tag, components, _settings(config), parts[_Part.VERTEX])
     return [
-        Value(f"{tag}_{part.name}", array, partial(_encode, mesh, part))
-        for part, array in parts.items()
+        Value(f"{tag}_{part.name}", kept, partial(_encode, mesh, part))
+        for part, kept in parts.items()
     ]
 
 
@@ -89,7 +86,7 @@ class _Mesh(NamedTuple):
     tag: str
     components: int
     settings: str
-    vertices: Any
+    vertices: Kept
 
 
 def _settings(config: Any) -> str:
@@ -111,7 +108,7 @@ def _check_shape(what: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Non
 
 
 def _check_fit(tag: str, part: _Part, shape: tuple[int, ...], vertices: tuple[int, ...]) -> None:
-    """Raise unless colors, or faces, of ``shape`` can belong to vertices of that shape."""
+    """Raise unless colors, or faces, can belong to ``vertices``, by their shapes."""
     batch, of = (1, *shape)[-3:], (1, *vertices)[-3:]
     if batch != of if part is _Part.COLOR else batch[0] != of[0]:
         raise ValueError(
@@ -120,10 +117,10 @@ def _check_fit(tag: str, part: _Part, shape: tuple[int, ...], vertices: tuple[in
         )
 
 
-def _encode(mesh: _Mesh, part: _Part, tag: str, data: Any) -> bytes:
-    array = _batch(read(_name(mesh.tag, part), data, _check_shape))
+def _encode(mesh: _Mesh, part: _Part, tag: str, data: Kept) -> bytes:
+    array = _batch(data.read())
     if part is not _Part.VERTEX:
-        vertices = _batch(read(_name(mesh.tag, _Part.VERTEX), mesh.vertices, _check_shape))
+        vertices = _batch(mesh.vertices.read())
         _check_fit(mesh.tag, part, array.shape, vertices.shape)
         _check_range(mesh.tag, part, array, vertices.shape[1])
     is_float_color = part is _Part.COLOR and array.dtype.kind not in "iub"
@@ -156,7 +153,7 @@ def _check_range(tag: str, part: _Part, array: NDArray[Any], vertices: int) -> N
 
 
 def _put_back(tag: str, vertices: NDArray[Any]) -> None:
-    """Move the vertices that are nowhere to where others are: viewers fail on a single NaN."""
+    """Put each vertex that is not finite on another: viewers fail on a single NaN."""
     finite = finite_in("mesh", tag, vertices, "put on another vertex")
     if not finite.all():
         for cloud, numbers in zip(vertices, finite, strict=True):

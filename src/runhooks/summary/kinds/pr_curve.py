@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from runhooks import arguments
 from runhooks.arrays import host_form
 from runhooks.events.format.proto import int_field
-from runhooks.summary.kinds.real_numbers import as_float, finite_in, keep, read
+from runhooks.summary.kinds.real_numbers import Kept, as_float, finite_in, keep
 from runhooks.summary.kinds.tensor import encode_tensor
 from runhooks.summary.message import SummaryMetadata, Value, tensor_entry
 
@@ -22,66 +22,65 @@ _LEAST_COUNT = 1e-7  # what is divided by is at least that, as in TensorBoard
 def pr_curve_value(
     tag: str, labels: Any, predictions: Any, num_thresholds: int = 127, weights: Any = None
 ) -> Value:
-    """Return how well ``predictions`` tell ``labels``, to be written as a precision-recall curve.
+    """Return the precision-recall curve of ``predictions``.
 
-    A prediction counts as positive at threshold i if it is at least ``i / (num_thresholds - 1)``,
-    and always if there is one threshold.
+    A prediction is positive at threshold i if it is at least ``i / (num_thresholds - 1)``, and
+    always if there is one threshold.
 
     Args:
-        tag: The tag of the curve.
+        tag: The tag.
         labels: bools, or 0 and 1, of any shape.
-        predictions: How likely each label is true, 0.0 to 1.0, of the same shape. Those that are
-            not finite are left out, with a warning once for each tag.
+        predictions: How likely each label is true, 0.0 to 1.0, of the same shape; what is not
+            finite is left out, with one warning per tag.
         num_thresholds: How many thresholds, evenly from 0 to 1.
         weights: How much each counts, not negative: of the same shape, or one number; None: 1.
 
     Raises:
         TypeError: ``labels`` or ``predictions`` is None, or one is not made of real numbers.
-        ValueError: The shapes differ, or ``num_thresholds``, a whole number, is below 1. When the
-            summary is written, if a number is out of its range.
+        ValueError: The shapes differ, or ``num_thresholds``, a whole number, is below 1; or, when
+            the summary is written, a number is out of its range.
     """
     arguments.given(num_thresholds=num_thresholds)
     arguments.whole(num_thresholds=num_thresholds)
     weights = 1.0 if weights is None else weights
     given = {"labels": labels, "predictions": predictions, "weights": weights}
-    kept = [keep(_name(name, tag), value) for name, value in given.items()]
-    forms = list(map(host_form, kept))
+    kept = [keep(f"{name} of {_name(tag)}", value) for name, value in given.items()]
+    forms = [host_form(it.values) for it in kept]
     if forms[-1] is not None and not forms[-1][0]:
         del forms[-1]  # one weight for all
     _check_shapes(tag, [form[0] for form in forms if form is not None])
     return Value(tag, (*kept, num_thresholds), _encode)
 
 
-def _name(argument: str, tag: str) -> str:
-    return f"{argument} of pr_curve summary {tag!r}"
+def _name(tag: str) -> str:
+    return f"pr_curve summary {tag!r}"
 
 
 def _check_shapes(tag: str, shapes: Sequence[tuple[int, ...]]) -> None:
     if len(set(shapes)) > 1:
         raise ValueError(
-            f"labels, predictions and weights of pr_curve summary {tag!r} must have one shape, "
+            f"labels, predictions and weights of {_name(tag)} must have one shape, "
             f"got {', '.join(str(list(shape)) for shape in shapes)}"
         )
 
 
-def _encode(tag: str, data: tuple[Any, Any, Any, int]) -> bytes:
+def _encode(tag: str, data: tuple[Kept, Kept, Kept, int]) -> bytes:
     labels, predictions, weights, num_thresholds = data
-    positive = read(_name("labels", tag), labels).astype(np.float64)
-    likely = as_float(read(_name("predictions", tag), predictions))
-    counted = read(_name("weights", tag), weights)
+    positive = labels.read().astype(np.float64)
+    likely = as_float(predictions.read())
+    counted = weights.read()
     if not counted.ndim:
         counted = np.broadcast_to(counted, likely.shape)
     _check_shapes(tag, [positive.shape, likely.shape, counted.shape])
     finite = finite_in("pr_curve", tag, likely, "left out")
     shown = likely[finite]
-    for name, right, rule, values in (
-        ("labels", (positive == 0) | (positive == 1), "0 or 1", positive),
-        ("predictions", abs(shown - 0.5) <= 0.5 + _ROUNDING, "from 0.0 to 1.0", shown),
-        ("weights", np.isfinite(counted) & (counted >= 0), "finite and not negative", counted),
+    for kept, right, rule, values in (
+        (labels, (positive == 0) | (positive == 1), "0 or 1", positive),
+        (predictions, abs(shown - 0.5) <= 0.5 + _ROUNDING, "from 0.0 to 1.0", shown),
+        (weights, np.isfinite(counted) & (counted >= 0), "finite and not negative", counted),
     ):
         if not np.all(right):
-            wrong = values[~right].flat[0]
-            raise ValueError(f"{_name(name, tag)} must be {rule}, got {wrong}")
+            raise ValueError(f"{kept.what} must be {rule}, got {values[~right].flat[0]}")
     curve = _curve(positive[finite], shown, counted[finite], num_thresholds)
     metadata = SummaryMetadata("pr_curves", int_field(2, num_thresholds))
     return tensor_entry(tag, encode_tensor(tag, curve), metadata)

@@ -1,4 +1,4 @@
-"""Embeddings: the files in which TensorBoard's projector finds points, labels and pictures."""
+"""Embeddings: the files that TensorBoard's projector reads."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CONFIG = "projector_config.pbtxt"
 _MOST_PIXELS = 8192  # on a side of the sprite: the projector shows nothing of a larger one
 _ROWS = 1024  # converted at a time
 _BLANK = "\u2800"  # looks like a space, and is none
-#: What matters of the text format of Protocol Buffers: strings, comments, brackets and words.
+#: Of the text format of Protocol Buffers: strings, comments, brackets and words.
 _TOKENS = re.compile(r'"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'|#.*|[{}<>\[\]]|\w+')
 
 _logger = logging.getLogger("runhooks")
@@ -32,11 +32,10 @@ class Embedding(NamedTuple):
     Attributes:
         name: Its name there.
         points: ``[N, dimensions]``, real numbers.
-        labels: A label for each, or several, one for each of ``header``; None: no labels. A line
-            break or tab in one becomes a space, as the projector would take it for the next label.
+        labels: A label for each, or one for each of ``header``. Line breaks and tabs, which would
+            end a label, become spaces.
         header: The names of the labels if there are several.
-        pictures: ``[N, channels, height, width]`` with 1 or 3 channels, as for
-            ``picture_value``; None: no pictures.
+        pictures: ``[N, channels, height, width]`` with 1 or 3 channels, as for ``picture_value``.
     """
 
     name: str
@@ -48,8 +47,6 @@ class Embedding(NamedTuple):
 
 def write_embedding(logdir: AnyPath, folder: str, embedding: Embedding) -> None:
     """Write ``embedding`` to ``folder`` in ``logdir``, and list it in ``projector_config.pbtxt``.
-
-    Whatever else is in that file stays, but for an entry of the same files.
 
     Raises:
         ValueError: ``points`` have not two axes, or there is not one label or picture for each.
@@ -125,9 +122,9 @@ def _sprite(pictures: NDArray[Any], count: int) -> NDArray[np.uint8]:
 def _write_points(path: AnyPath, points: NDArray[Any]) -> None:
     if isinstance(path, StorePath):
         path.write_bytes(b"".join(_lines(points)))
-        return
-    with path.open("wb") as file:
-        file.writelines(_lines(points))
+    else:
+        with path.open("wb") as file:
+            file.writelines(_lines(points))
 
 
 def _lines(points: NDArray[Any]) -> Iterator[bytes]:
@@ -138,6 +135,7 @@ def _lines(points: NDArray[Any]) -> Iterator[bytes]:
 
 def _entry(name: str, folder: str, has_labels: bool, size: tuple[int, int] | None) -> str:
     lines = [
+        "embeddings {",
         f"  tensor_name: {_quoted(name)}",
         f"  tensor_path: {_quoted(folder + '/tensors.tsv')}",
     ]
@@ -150,7 +148,7 @@ def _entry(name: str, folder: str, has_labels: bool, size: tuple[int, int] | Non
             *(f"    single_image_dim: {pixels}" for pixels in size),
             "  }",
         ]
-    return "\n".join(["embeddings {", *lines, "}", ""])
+    return "\n".join([*lines, "}", ""])
 
 
 def _quoted(text: str) -> str:
@@ -169,7 +167,7 @@ def _list_in(config: AnyPath, listed: str) -> None:
 
 
 def _entries(config: str, name: str) -> list[tuple[int, int]]:
-    """Return where in ``config`` the embeddings are whose ``tensor_name`` is ``name``, quoted."""
+    """Return where the embeddings are whose ``tensor_name`` is ``name``, quoted."""
     found: list[tuple[int, int]] = []
     depth = begin = 0
     is_it, word = False, ""

@@ -1,4 +1,4 @@
-"""Scalars: one number a step, alone or with what TensorBoard shall know of it."""
+"""Scalars: one number, alone or with metadata."""
 
 from __future__ import annotations
 
@@ -23,16 +23,14 @@ _SIMPLE_VALUE = 2
 def scalar_value(
     tag: str, value: Any, metadata: SummaryMetadata | None = None, dtype: str | None = None
 ) -> Value:
-    """Return ``value``, a number or an array of size 1, to be written as float32.
-
-    It is read when the summary is written. NaN and infinities are written as they are.
+    """Return a number, written as float32 and read only then; NaN and infinities are kept.
 
     Args:
         tag: Its tag.
-        value: The number.
+        value: The number, or an array of size 1.
         metadata: How TensorBoard shows it, if not as usual.
-        dtype: ``"float32"`` or ``"float64"``, to write it as a tensor, as TensorFlow 2 does, with
-            ``metadata``; None: as a number.
+        dtype: ``"float32"`` or ``"float64"``, to write it as a tensor with ``metadata``, as
+            TensorFlow 2 does.
 
     Raises:
         TypeError: It is not a real number.
@@ -45,12 +43,12 @@ def scalar_value(
 
 
 def encode_scalar(tag: str, value: Any) -> bytes:
-    """Return the entry of a summary that holds ``value``, what ``kept_number`` has returned."""
+    """Return the entry of a summary for ``value``, as ``kept_number`` returns it."""
     return scalar_entry(tag, read_number(value))
 
 
 def kept_number(tag: str, value: Any) -> Any:
-    """Return ``value`` as it is now. Raises what ``scalar_value`` does."""
+    """Return ``value`` as it is now; raise as ``scalar_value``."""
     if type(value) in NUMBERS:
         return value
     number = library_of(value).number(value)
@@ -60,17 +58,11 @@ def kept_number(tag: str, value: Any) -> Any:
         return float(value)
     if value is None or isinstance(value, str | bytes | Mapping):
         raise TypeError(f"the value of scalar {tag!r} must be a number, got {_described(value)}")
-    return keep(f"the value of scalar {tag!r}", value, _check)
+    return keep(f"the value of scalar {tag!r}", value, _check).values
 
 
 def kept_numbers(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``values`` by tag as they are now.
-
-    Raises:
-        TypeError: It is not a mapping, or a tag is not a str.
-        ValueError: A tag is empty.
-        TypeError, ValueError: As ``scalar_value``.
-    """
+    """Return ``values``, a dict by tag, as they are now; raise as ``scalar_value``."""
     if not isinstance(values, Mapping):
         raise TypeError(f"values must be a dict of numbers by tag, got {values!r}")
     return {checked_tag(tag): kept_number(tag, value) for tag, value in values.items()}

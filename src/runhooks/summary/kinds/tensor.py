@@ -1,4 +1,4 @@
-"""Tensors and texts: an array as it is, numbers or strings, as a ``TensorProto``.
+"""Tensors and texts: arrays of numbers or strings as they are.
 
 Field numbers and types are those of TensorFlow's ``tensor.proto`` and ``types.proto``.
 """
@@ -49,13 +49,12 @@ _TYPES = {
 
 
 def tensor_value(tag: str, value: Any, metadata: Message | bytes = b"") -> Value:
-    """Return ``value``, to be written as it is.
+    """Return an array as it is.
 
     Args:
         tag: Its tag.
-        value: An array of any shape: numbers, bfloat16 and complex ones too, or str or bytes.
-        metadata: A ``SummaryMetadata``, or the bytes of one, that says which plugin of
-            TensorBoard the array is for.
+        value: Of any shape: numbers, bfloat16 and complex ones too, or str or bytes.
+        metadata: A ``SummaryMetadata``, or the bytes of one: for which plugin of TensorBoard.
 
     Raises:
         TypeError: ``value`` has another dtype, or ``metadata`` is neither.
@@ -71,11 +70,11 @@ def tensor_value(tag: str, value: Any, metadata: Message | bytes = b"") -> Value
 
 
 def text_value(tag: str, text: Any) -> Value:
-    """Return ``text``, to be written as text, which TensorBoard shows as Markdown.
+    """Return a text, which TensorBoard shows as Markdown.
 
     Args:
         tag: Its tag.
-        text: A str, or a list or array of them; one of one or two dimensions is shown as a table.
+        text: A str, or a list or array; TensorBoard shows one or two dimensions as a table.
 
     Raises:
         TypeError: An element is not a str.
@@ -85,7 +84,7 @@ def text_value(tag: str, text: Any) -> Value:
 
 
 def encode_tensor(tag: str, array: NDArray[Any]) -> bytes:
-    """Return ``array`` as a ``TensorProto``. Raises TypeError, naming ``tag``, for its dtype."""
+    """Return ``array`` as a ``TensorProto``; raise TypeError for another dtype."""
     if array.dtype.kind in _STRINGS_IN:
         return encode_texts(array, f"{_name(tag)} must hold numbers, str or bytes")
     _check(tag, array.dtype)
@@ -96,10 +95,7 @@ def encode_tensor(tag: str, array: NDArray[Any]) -> bytes:
 
 
 def encode_texts(array: NDArray[Any], rule: str) -> bytes:
-    """Return ``array``, of str or bytes, as a ``TensorProto``.
-
-    Raises TypeError, which says ``rule``, for an element that is neither.
-    """
+    """Return ``array`` of str or bytes as a ``TensorProto``; else raise TypeError with ``rule``."""
     return encode_strings(array.shape, (_utf8(element, rule) for element in array.flat))
 
 

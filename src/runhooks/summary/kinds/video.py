@@ -1,4 +1,4 @@
-"""Videos, shown as animated GIF."""
+"""Videos, written as animated GIF."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from runhooks import arguments
 from runhooks.summary.kinds.image import as_pixels, image_entry
-from runhooks.summary.kinds.real_numbers import keep, read
+from runhooks.summary.kinds.real_numbers import Kept, keep
 from runhooks.summary.message import Value
 
 _AXES = "NTCHW"
@@ -24,16 +24,15 @@ _REPEAT = b"!\xff\x0bNETSCAPE2.0\x03\x01\x00\x00\x00"
 
 
 def video_value(tag: str, video: Any, frames_per_second: float = 4, axes: str = _AXES) -> Value:
-    """Return ``video``, a batch of videos, to be written as one animated GIF.
+    """Return a batch of videos, side by side in one animated GIF.
 
     Args:
         tag: The tag.
-        video: ``[N, frames, channels, height, width]`` with 1 (gray) or 3 (RGB) channels: uint8 (0
-            to 255), or another dtype of the range 0.0 to 1.0; what is beyond is cut off. The videos
-            are laid out side by side; black ones fill up their number to a power of two. A frame of
-            at most 256 colors is exact, and so is gray; those of others are reduced to 256.
+        video: ``[N, frames, channels, height, width]``, gray or RGB: uint8 (0 to 255), or another
+            dtype from 0.0 to 1.0; what is beyond is cut off. Black ones fill up their number to a
+            power of two. The colors of a frame are reduced to 256.
         frames_per_second: How fast it is shown, in steps of 1/100 second a frame.
-        axes: What the axes of ``video`` are: the letters of ``"NTCHW"`` in any order.
+        axes: The axes of ``video``: the letters of ``"NTCHW"`` in any order.
 
     Raises:
         ValueError: ``video`` has other axes, or ``frames_per_second`` is not above 0.
@@ -64,16 +63,15 @@ def _check(axes: str, what: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -
         )
 
 
-def _encode(tag: str, data: tuple[Any, float, str]) -> bytes:
+def _encode(tag: str, data: tuple[Kept, float, str]) -> bytes:
     video, frames_per_second, axes = data
-    array = read(_name(tag), video, partial(_check, axes))
-    frames = _side_by_side(array.transpose([axes.index(axis) for axis in "NTHWC"]))
+    frames = _side_by_side(video.read().transpose([axes.index(axis) for axis in "NTHWC"]))
     pixels = as_pixels("video", tag, frames)
     return image_entry(tag, pixels[0], encode_gif(pixels, frames_per_second))
 
 
 def _side_by_side(videos: NDArray[Any]) -> NDArray[Any]:
-    """Return ``[N, frames, height, width, C]`` as one video ``[frames, rows, columns, C]``."""
+    """Return ``[N, frames, height, width, C]`` as ``[frames, rows, columns, C]``."""
     count, frames, height, width, channels = videos.shape
     total = 1 << (count - 1).bit_length()
     padded = np.zeros((total, *videos.shape[1:]), videos.dtype)
@@ -87,10 +85,7 @@ def _side_by_side(videos: NDArray[Any]) -> NDArray[Any]:
 
 
 def encode_gif(frames: NDArray[np.uint8], frames_per_second: float) -> bytes:
-    """Return ``frames``, uint8 ``[n, height, width, 1 or 3]``, as an animated GIF that repeats.
-
-    It has a frame for each of ``frames``, in which only the box that changed is drawn.
-    """
+    """Return ``[n, height, width, 1 or 3]`` as a GIF that repeats; a frame has what changed."""
     from PIL.GifImagePlugin import getdata
 
     _, height, width, _ = frames.shape
@@ -107,7 +102,7 @@ def encode_gif(frames: NDArray[np.uint8], frames_per_second: float) -> bytes:
 
 
 def _changed(frame: NDArray[np.uint8], previous: NDArray[np.uint8] | None) -> tuple[int, ...]:
-    """Return the top, bottom, left and right of what changed, of one pixel at the least."""
+    """Return the top, bottom, left and right of what changed; of a pixel if nothing has."""
     height, width, _ = frame.shape
     if previous is None:
         return 0, height, 0, width
@@ -119,7 +114,6 @@ def _changed(frame: NDArray[np.uint8], previous: NDArray[np.uint8] | None) -> tu
 
 
 def _picture(frame: NDArray[np.uint8]) -> Any:
-    """Return ``frame`` as a picture of Pillow with a palette."""
     from PIL import Image
 
     if frame.shape[-1] == 1:
