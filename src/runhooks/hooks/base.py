@@ -25,7 +25,7 @@ from runhooks.graph.nodes import Variable
 from runhooks.ranks import current_group
 from runhooks.summary import FileWriterCache, SessionLog
 from runhooks.summary.file_writer import mark_start
-from runhooks.summary.sinks.multi_writer import AnyWriter, adapted
+from runhooks.summary.writer import AnyWriter, adapted
 from runhooks.trigger import Due, Timer, no_epochs
 
 

@@ -6,24 +6,24 @@ from runhooks.events import SessionLog as SessionLog
 from runhooks.events import SessionStatus as SessionStatus
 from runhooks.summary.file_writer import FileWriter as FileWriter
 from runhooks.summary.file_writer import FileWriterCache as FileWriterCache
-from runhooks.summary.graph_def import encode_graph as encode_graph
-from runhooks.summary.kinds.audio import audio_value as audio_value
-from runhooks.summary.kinds.audio import clip_value as clip_value
-from runhooks.summary.kinds.custom_scalars import Margin as Margin
-from runhooks.summary.kinds.custom_scalars import custom_scalars_value as custom_scalars_value
 from runhooks.summary.kinds.histogram import histogram_value as histogram_value
-from runhooks.summary.kinds.hparams import hparams_values as hparams_values
-from runhooks.summary.kinds.image import image_value as image_value
-from runhooks.summary.kinds.image import picture_value as picture_value
-from runhooks.summary.kinds.mesh import mesh_values as mesh_values
-from runhooks.summary.kinds.pr_curve import pr_curve_value as pr_curve_value
-from runhooks.summary.kinds.scalar import scalar_value as scalar_value
+from runhooks.summary.kinds.media import audio_value as audio_value
+from runhooks.summary.kinds.media import clip_value as clip_value
+from runhooks.summary.kinds.media import image_value as image_value
+from runhooks.summary.kinds.media import picture_value as picture_value
+from runhooks.summary.kinds.plugins import Margin as Margin
+from runhooks.summary.kinds.plugins import custom_scalars_value as custom_scalars_value
+from runhooks.summary.kinds.plugins import hparams_values as hparams_values
+from runhooks.summary.kinds.plugins import mesh_values as mesh_values
+from runhooks.summary.kinds.plugins import pr_curve_value as pr_curve_value
+from runhooks.summary.kinds.tensor import scalar_value as scalar_value
 from runhooks.summary.kinds.tensor import tensor_value as tensor_value
 from runhooks.summary.kinds.tensor import text_value as text_value
 from runhooks.summary.message import DataClass as DataClass
 from runhooks.summary.message import Summary as Summary
 from runhooks.summary.message import SummaryMetadata as SummaryMetadata
 from runhooks.summary.message import Value as Value
+from runhooks.summary.message import encode_graph as encode_graph
 from runhooks.summary.ops import audio as audio
 from runhooks.summary.ops import gradient_norms as gradient_norms
 from runhooks.summary.ops import histogram as histogram
@@ -34,13 +34,13 @@ from runhooks.summary.ops import scalar as scalar
 from runhooks.summary.ops import scalars as scalars
 from runhooks.summary.ops import tensor_summary as tensor_summary
 from runhooks.summary.ops import text as text
-from runhooks.summary.sinks.json_lines_writer import JsonLinesWriter as JsonLinesWriter
-from runhooks.summary.sinks.memory_writer import MemoryWriter as MemoryWriter
-from runhooks.summary.sinks.mlflow import MlflowWriter as MlflowWriter
-from runhooks.summary.sinks.multi_writer import MultiWriter as MultiWriter
-from runhooks.summary.sinks.multi_writer import adapted as adapted
-from runhooks.summary.sinks.points import SummaryPoint as SummaryPoint
-from runhooks.summary.sinks.weights_and_biases import (
+from runhooks.summary.points import JsonLinesWriter as JsonLinesWriter
+from runhooks.summary.points import MemoryWriter as MemoryWriter
+from runhooks.summary.points import SummaryPoint as SummaryPoint
+from runhooks.summary.trackers import MlflowWriter as MlflowWriter
+from runhooks.summary.trackers import (
     WeightsAndBiasesWriter as WeightsAndBiasesWriter,
 )
+from runhooks.summary.writer import MultiWriter as MultiWriter
 from runhooks.summary.writer import Writer as Writer
+from runhooks.summary.writer import adapted as adapted

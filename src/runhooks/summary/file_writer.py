@@ -18,11 +18,14 @@ from runhooks.events.writing.background import LINGER_SECS
 from runhooks.events.writing.event_sink import EventSink, StoreQueue
 from runhooks.events.writing.write_queue import MAX_QUEUE, WriteQueue
 from runhooks.stores import is_url
-from runhooks.summary.graph_def import AnyGraph, GraphLike, encode_graph
-from runhooks.summary.kinds.scalar import kept_numbers
+from runhooks.summary.kinds.tensor import kept_numbers
 from runhooks.summary.message import (
+    AnyGraph,
     EncodedEvent,
+    GraphLike,
     checked_tag,
+    encode_graph,
+    serialized,
     step_or_zero,
     step_snapshot,
 )
@@ -30,7 +33,7 @@ from runhooks.summary.writer import FileState, QueuedWriter
 
 
 class FileOptions(NamedTuple):
-    """How a writer wants its file to be written."""
+    """How a writer wants its file."""
 
     max_queue: int = MAX_QUEUE
     flush_secs: float = 120
@@ -46,12 +49,11 @@ class FileOptions(NamedTuple):
 class SharedFile:
     """An event file and the writers that have it open. Any thread may use it.
 
-    TensorBoard and ``events.read`` read the files of a directory one after the other, and a
-    ``START`` drops what was read before it of later steps. With a file each, the ``START`` of one
-    writer would hide what another one writes beside it.
+    With a file each, the ``START`` of one writer would hide what another one writes beside it:
+    readers take the files of a directory one after the other.
     """
 
-    #: Of the files that are open, and of the cache below.
+    #: Of the open files, and of the cache below.
     lock: ClassVar = threading.RLock()
     _by_directory: ClassVar[weakref.WeakValueDictionary[str, SharedFile]] = (
         weakref.WeakValueDictionary()
@@ -64,10 +66,10 @@ class SharedFile:
 
     @classmethod
     def join(cls, writer: Any, logdir: str, options: FileOptions, lazily: bool) -> SharedFile:
-        """Return the file in ``logdir`` that ``writer`` is to write to, until it leaves it.
+        """Return the file in ``logdir`` for ``writer``, until it leaves it.
 
-        That is the one which others have open, if ``options`` are the default; else a new one,
-        which is made ``lazily``, with its first event, or now. Raises OSError if it cannot be.
+        With default ``options``, that is one which others have open; else a new one, made now or,
+        ``lazily``, with its first event. Raises OSError if it cannot be made.
         """
         directory = identity(logdir)
         with cls.lock:
@@ -82,14 +84,10 @@ class SharedFile:
             return file
 
     def is_of(self, writer: Any) -> bool:
-        """Return whether ``writer`` alone has it open."""
         return set(self._writers) == {writer}
 
     def leave(self, writer: Any) -> None:
-        """Flush; close the file if no other writer has it open.
-
-        Raises what went wrong in the background; ``writer`` has left nevertheless.
-        """
+        """Flush; close the file if no other writer has it open. May raise, but has left then."""
         with self.lock:
             self._writers.discard(writer)
             is_last = not self._writers
@@ -109,11 +107,11 @@ class SharedFile:
 
     @classmethod
     def forked(cls) -> None:
-        """Forget the lock: somebody may have held it in the parent when the process was forked."""
+        """Forget the lock, which a thread of the parent may have held."""
         cls.lock = threading.RLock()
-        SessionFiles.begun.clear()  # what the child writes goes on beside the parent's
+        SessionFiles.begun.clear()  # the child writes beside the parent
         for file in list(cls._by_directory.values()):
-            file.state.begin()  # the child makes files of its own
+            file.state.begin()  # in files of its own
 
 
 if hasattr(os, "register_at_fork"):
@@ -121,7 +119,6 @@ if hasattr(os, "register_at_fork"):
 
 
 def _queue(logdir: str, options: FileOptions, lazily: bool) -> WriteQueue:
-    """Return the queue of a new event file in ``logdir``, made with its first event or now."""
     size, secs, suffix, on_full = options
     sink = EventSink(logdir, suffix)
     kind = StoreQueue if is_url(logdir) else WriteQueue
@@ -134,43 +131,29 @@ def _queue(logdir: str, options: FileOptions, lazily: bool) -> WriteQueue:
 class FileWriter(QueuedWriter):
     """Writes summaries to an event file in ``logdir``, in the background.
 
-    All writers of a directory that are open in one process share one file, including those of
-    hooks, so TensorBoard shows what all of them write, in order. A writer with another
-    ``max_queue``, ``filename_suffix`` or ``on_full`` than the default, or ``flush_secs`` below 0.2,
-    has its own file, unless it is the first writer.
+    All writers of a directory share one file in a process, but those with another ``max_queue``,
+    ``filename_suffix`` or ``on_full`` than the default, or ``flush_secs`` below 0.2, unless first.
 
-    All methods that write return before the event is written. Background errors, of the file or of
-    an event, are raised once by the next call, or logged if the writer is gone without ``close``.
-    The event at fault is lost or, if the file failed, all events that were being written; the error
-    says how many. An event given with the call that raises is not written either, nor counted: add
-    it again. The writer continues with the next one.
-    After ``close``, methods raise RuntimeError; TensorFlow warns and drops the event.
-
-    Any thread or signal handler may call any method. In a forked child, or in a process that
-    unpickled it, the writer creates another file for its first event. A child that ends with
-    ``os._exit`` has to flush or close the writer first; children of ``multiprocessing`` that end
-    by themselves do so automatically.
-
-    While a writer is open, and the program has no SIGTERM handler, SIGTERM first writes everything
-    that was added, for at most 5 seconds, and then ends the process; like any Python handler, it
-    has to wait for calls into C to return. If the file or its directory is deleted, the next calls
+    An error in the background is raised once by the next call, or logged if there is none; it says
+    how many events are lost. The event of that call is not written either: add it again. After
+    ``close``, methods raise RuntimeError; TensorFlow drops the event. If the file is deleted, calls
     raise FileNotFoundError until ``reopen``.
+
+    Any thread or signal handler may call any method. In a forked child, or where it is unpickled,
+    the writer makes another file. A child that ends with ``os._exit`` has to flush or close first;
+    those of ``multiprocessing`` that end by themselves do so automatically. SIGTERM, if the program
+    has no handler for it, first writes what was added, for at most 5 seconds.
 
     Args:
         logdir: The directory, which may begin with ``~`` and is created if missing; or a URL, such
             as ``s3://bucket/run``.
         graph: A graph of runhooks or TensorFlow, or a ``GraphDef``, to write first.
-        max_queue: How many events may wait to be written; a scalar is one event. (With TensorFlow's
-            default of 10, a loop that adds a dozen scalars per step waits for the disk in every
-            step.)
-        flush_secs: Events are written 0.2 seconds after they are added, or at once if this is
-            less; in a store, after ``flush_secs``. If large arrays, such as a video, were added
-            before, these are encoded first. What is not written yet is lost if the process is
-            killed.
-        graph_def: The same, instead of ``graph``.
+        max_queue: How many events, such as scalars, may wait to be written.
+        flush_secs: Events are written 0.2 seconds after they are added and what came before is
+            encoded, or at once if this is less; in a store, after ``flush_secs``.
+        graph_def: The same as ``graph``.
         filename_suffix: The end of the name of the file.
-        session: As in TensorFlow, but it decides nothing: all writers of a directory share its
-            file, whatever their session.
+        session: Ignored, for TensorFlow's programs.
         on_full: What happens when ``max_queue`` events wait, or 256 MB of arrays: ``"wait"``
             until they are written, ``"raise"`` ``queue.Full``, or ``"drop"`` what is added and
             count it in ``dropped``.
@@ -220,7 +203,6 @@ class FileWriter(QueuedWriter):
 
     @property
     def closed(self) -> bool:
-        """Whether it is closed."""
         return self._closed
 
     @property
@@ -230,7 +212,7 @@ class FileWriter(QueuedWriter):
 
     @property
     def dropped(self) -> int:
-        """How many events were dropped because too many were waiting."""
+        """How many events were dropped because too many waited."""
         return self._queue.dropped
 
     def get_logdir(self) -> str:
@@ -254,7 +236,7 @@ class FileWriter(QueuedWriter):
             self._file.reopen()
 
     def scalars(self, values: Mapping[str, Any], step: int) -> None:
-        """Write several numbers of one step, by tag, as ``scalar`` does, in one event."""
+        """Write several numbers of one step, by tag, in one event."""
         numbers = kept_numbers(values)
         at = step_snapshot(step, list(numbers))
         self._put(tuple(numbers), tuple(numbers.values()), at, clock.wall())
@@ -266,12 +248,9 @@ class FileWriter(QueuedWriter):
         global_step: int | None = None,
         graph_def: AnyGraph | None = None,
     ) -> None:
-        """Add a graph, as TensorBoard's graph tab shows it.
+        """Add a graph for TensorBoard's graph tab; step None: 0.
 
-        Args:
-            graph: A graph of runhooks or TensorFlow, or a ``GraphDef`` or the bytes of one.
-            global_step: Its step; None: 0.
-            graph_def: The same, instead of ``graph``.
+        Either argument is a graph of runhooks or TensorFlow, or a ``GraphDef`` or its bytes.
 
         Raises:
             ValueError: Not exactly one of ``graph`` and ``graph_def`` is given.
@@ -282,37 +261,25 @@ class FileWriter(QueuedWriter):
     def add_run_metadata(
         self, run_metadata: bytes | Message, tag: str, global_step: int | None = None
     ) -> None:
-        """Add the record of one run of a session, which TensorBoard shows in its graph tab.
+        """Add a ``RunMetadata`` of TensorFlow, or its bytes, for TensorBoard's graph tab.
 
-        Args:
-            run_metadata: A ``RunMetadata`` of TensorFlow, or the bytes of one.
-            tag: Its name. Of several records of a name, TensorBoard shows the last.
-            global_step: Its step; None: 0.
+        Of several with a ``tag``, TensorBoard shows the last.
 
         Raises:
             TypeError: It is neither.
         """
-        if not isinstance(run_metadata, bytes):
-            if not hasattr(run_metadata, "SerializeToString"):
-                raise TypeError(
-                    f"run_metadata must be a message or the bytes of one, got {run_metadata!r}"
-                )
-            run_metadata = run_metadata.SerializeToString()
-        record = proto.text_field(1, checked_tag(tag)) + proto.bytes_field(2, run_metadata)
+        encoded = serialized(run_metadata, "run_metadata must be a message or the bytes of one")
+        record = proto.text_field(1, checked_tag(tag)) + proto.bytes_field(2, encoded)
         at = step_or_zero(global_step, "the run metadata")
         self._add(Event(clock.wall(), at, tagged_run_metadata=record))
 
     def graph(self, graph: GraphLike) -> None:
-        """Write ``graph``, as ``add_graph`` does, unless it is in the file already."""
+        """Add ``graph``, unless it is in the file already."""
         if graph not in self._state.graphs and self._add(_graph_event(graph, None, 0)):
             self._state.graphs.add(graph)
 
     def add_event(self, event: Message) -> None:
-        """Add ``event``, an ``Event`` from runhooks or Protocol Buffers, with its own time.
-
-        Raises:
-            TypeError: It is neither.
-        """
+        """Add an ``Event`` of runhooks or Protocol Buffers, or raise TypeError."""
         if isinstance(event, Event):
             self._add(event)
             return
@@ -346,16 +313,10 @@ def mark_start(
     writer: Any,
     add: Callable[[SessionLog, int], object] | None = None,
 ) -> None:
-    """Write that ``session`` starts, or goes on, at the step after ``step``.
+    """Write that ``session`` starts after ``step``, so that readers drop what is made again.
 
-    Readers then leave out what an earlier session wrote of the steps that are made again. It is
-    written once for each session, and once for each directory, whatever writers it has.
-
-    Args:
-        session: The session.
-        step: The global step at which it starts; None: its graph has none, and nothing is written.
-        writer: What is to have it.
-        add: Writes it; None: ``writer.add_session_log``.
+    Once for each session and directory, and not if ``step`` is None. ``add`` writes it in place of
+    ``writer.add_session_log``.
     """
     key = _path_of(writer) if isinstance(writer, FileWriter) else id(writer)
     started = _started.setdefault(session, {})
@@ -367,10 +328,9 @@ def mark_start(
 class SessionFiles:
     """The directories that one loop and its hooks write to by ``FileWriterCache``.
 
-    Each has the start of every session of the loop that has resumed, from a checkpoint or after a
-    loss: one that begins anew may be another trial, or evaluate, and hides nothing. They are those
-    that the thread of the loop asks the cache for from ``begin`` to ``end``, or any other thread if
-    there is no other loop, and those whose writers are attributes of hooks.
+    These are marked with the start of each session of the loop that resumes; one that begins anew
+    may be another trial, and hides nothing. They are those that the thread of the loop, or any
+    thread if there is no other loop, asks the cache for, and those of writers that hooks hold.
     """
 
     #: All that have begun and not ended. Changed inside ``SharedFile.lock``.
@@ -389,7 +349,7 @@ class SessionFiles:
             self.begun.append(weakref.ref(self))
 
     def start(self, session: RawSession, hooks: Iterable[Any]) -> None:
-        """Mark where ``session`` resumes, in all directories; those that come later get it, too."""
+        """Mark where ``session`` resumes, in all directories and in those that come later."""
         self._paths |= {_path_of(it): None for hook in hooks for it in _held_by(hook)}
         has_resumed = session.checkpoint is not None or session.recoveries > 0
         self._session, self._step = session, session.global_step if has_resumed else None
@@ -397,14 +357,13 @@ class SessionFiles:
             mark_start(session, self._step, FileWriterCache.writer(path))
 
     def end(self) -> None:
-        """Take no more."""
         self._session = None
         with SharedFile.lock:
             self.begun[:] = [it for it in self.begun if it() not in (None, self)]
 
     @classmethod
     def note(cls, *writers: FileWriter) -> None:
-        """Let the loop that has asked for ``writers`` take their directories."""
+        """Give the directories of ``writers`` to the loop that has asked for them."""
         with SharedFile.lock:
             begun = [it for ref in cls.begun if (it := ref()) is not None]
             own = [it for it in begun if it._thread == threading.get_ident()]
@@ -414,7 +373,7 @@ class SessionFiles:
 
     @classmethod
     def note_held(cls, hook: Any) -> None:
-        """Note the writers that are attributes of a hook which joins its loop."""
+        """Note the writers of a hook that joins its loop."""
         cls.note(*_held_by(hook))
 
     def _take(self, writer: FileWriter) -> None:
@@ -429,27 +388,25 @@ def _path_of(writer: FileWriter) -> str:
 
 
 def _held_by(hook: Any) -> list[FileWriter]:
-    """Return the writers of the cache that are attributes of ``hook``."""
+    """Return the attributes of ``hook`` that are writers of the cache."""
     values = vars(hook).values() if hasattr(hook, "__dict__") else ()
     return [it for it in values if isinstance(it, FileWriter) and FileWriterCache.has(it)]
 
 
 class FileWriterCache:
-    """Shares one writer per directory. Any thread may ask for it.
+    """Shares one writer per directory, for any thread.
 
-    If a hook, or the loop of a session, asks for a directory, a session that resumes writes there
-    at which step it does: readers leave out what an interrupted run wrote from that step on.
+    A session that resumes writes at which step it does, in each directory that its loop or hooks
+    ask for: readers leave out what an interrupted run wrote from that step on.
     """
 
     _writers: ClassVar[dict[str, FileWriter]] = {}
 
     @classmethod
     def get(cls, logdir: str | os.PathLike[str]) -> FileWriter:
-        """Return the writer of ``logdir``, however its path is spelled.
+        """Return the writer of ``logdir``, or of ``rank-1`` in it on rank 1.
 
-        If it was closed, or its file was deleted, it continues in a new file. If several ranks
-        train together, those other than the chief get that of a directory of their own inside it:
-        ``rank-1`` on rank 1.
+        If it was closed, or its file was deleted, it continues in a new file.
 
         Raises:
             OSError: No file can be made there.
@@ -469,12 +426,12 @@ class FileWriterCache:
 
     @classmethod
     def has(cls, writer: FileWriter) -> bool:
-        """Return whether ``writer`` is one that it shares."""
+        """Return whether it shares ``writer``."""
         return cls._writers.get(_path_of(writer)) is writer
 
     @classmethod
     def clear(cls) -> None:
-        """Close all writers and forget them; then raise the first error, if any."""
+        """Close and forget all writers; then raise the first error, if any."""
         with SharedFile.lock:
             writers = list(cls._writers.values())
             cls._writers.clear()

@@ -1,6 +1,6 @@
-"""``Summary``: the values of one step, each with a tag, and its event.
+"""``Summary``, the values of one step, each with a tag; graphs; and the events that hold them.
 
-Field numbers are those of TensorFlow's ``summary.proto``.
+Field numbers are those of TensorFlow's ``summary.proto``, ``graph.proto`` and ``node_def.proto``.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import IntEnum
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple, Protocol, TypeAlias, overload
 
 from runhooks import clock
 from runhooks.arrays.registry import NO_LIBRARY, library_of
@@ -29,14 +29,14 @@ _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 
 
 def text_tag(tag: Any) -> str:
-    """Return ``tag``. Raises TypeError if it is not a str."""
+    """Return ``tag``; raise TypeError if it is not a str."""
     if not isinstance(tag, str):
         raise TypeError(f"tag must be a str, got {tag!r}")
     return tag
 
 
 def checked_tag(tag: Any) -> str:
-    """Return ``tag``. Raises TypeError if it is not a str, ValueError if it is empty."""
+    """Return ``tag``; raise TypeError if it is not a str, ValueError if it is empty."""
     text = text_tag(tag)
     if not text:
         raise ValueError("tag must not be empty, got ''")
@@ -49,14 +49,10 @@ def step_for(tag: Any, step: Any) -> int:
 
 
 def checked_step(step: Any, what: object) -> int:
-    """Return ``step`` as an int; waits until a device has computed it.
-
-    Args:
-        step: Anything that can be an index, or an array of one integer.
-        what: What has that step, for the message.
+    """Return ``step``, an index or an array of one integer, as an int; waits for a device.
 
     Raises:
-        TypeError: It is not an integer.
+        TypeError: It is not an integer. The error says of ``what``.
         ValueError: It takes more than 64 bits.
     """
     try:
@@ -69,12 +65,12 @@ def checked_step(step: Any, what: object) -> int:
 
 
 def step_or_zero(step: Any, what: object) -> int:
-    """Return ``step`` as ``checked_step`` does, and 0 for None, as TensorFlow has it."""
+    """Return ``checked_step``; 0 for None, as in TensorFlow."""
     return 0 if step is None else checked_step(step, what)
 
 
 def step_snapshot(step: Any, what: object) -> Any:
-    """Return ``step`` as ``checked_step`` does, or as an array if a device still computes it."""
+    """Return ``checked_step``, or an array if a device still computes it."""
     if library_of(step) is NO_LIBRARY:
         return checked_step(step, what)
     index = _index(step, what)
@@ -95,13 +91,10 @@ _SIMPLE_VALUE = 2
 
 
 class Value(NamedTuple):
-    """One value of a summary, as ``scalar_value``, ``histogram_value`` and others make it.
+    """One value of a summary, as ``scalar_value`` and others make it.
 
-    Attributes:
-        tag: Its tag.
-        data: What ``encode`` reads, not before: it may be an array that a device still computes.
-        encode: Called with ``tag`` and ``data``; returns one or more entries of a summary, as
-            ``entry`` makes them.
+    ``encode(tag, data)`` reads the data, which a device may still compute, and returns entries of a
+    summary.
     """
 
     tag: str
@@ -110,18 +103,22 @@ class Value(NamedTuple):
 
 
 def entry(tag: str, content: bytes, metadata: Message | bytes | None = None) -> bytes:
-    """Return one entry of a summary.
-
-    Args:
-        tag: Its tag.
-        content: The fields that hold its value.
-        metadata: A ``SummaryMetadata``, or the bytes of one.
-    """
+    """Return one entry of a summary; ``content`` is the fields that hold its value."""
     content = proto.bytes_field(_TAG, tag.encode()) + content
     if metadata is not None:
         encoded = metadata if isinstance(metadata, bytes) else metadata.SerializeToString()
         content += proto.bytes_field(_METADATA, encoded)
     return proto.bytes_field(_VALUE, content)
+
+
+def serialized(message: Any, rule: str) -> bytes:
+    """Return the bytes of ``message``, or those that it is; else raise TypeError with ``rule``."""
+    if isinstance(message, bytes):
+        return message
+    if not hasattr(message, "SerializeToString"):
+        raise TypeError(f"{rule}, got {message!r}")
+    encoded: bytes = message.SerializeToString()
+    return encoded
 
 
 class Summary(Sequence[Value]):
@@ -140,13 +137,13 @@ class Summary(Sequence[Value]):
     def SerializeToString(self) -> bytes:  # noqa: N802 (Protocol Buffers\' name)
         """Return the message in the wire format; waits for the values.
 
-        Raises the error of a value that cannot be read, with a note that names its tag.
+        The error of a value that cannot be read has a note that names its tag.
         """
         return b"".join(map(_encoded, self._values))
 
     @classmethod
     def FromString(cls, message: bytes) -> Summary:  # noqa: N802 (Protocol Buffers\' name)
-        """Return the summary in ``message``; of any value but a scalar, ``data`` is bytes.
+        """Return the summary in ``message``; of all values but scalars, ``data`` is bytes.
 
         Raises:
             ValueError: ``message`` is not a summary.
@@ -200,22 +197,19 @@ _TENSOR, _METADATA = 8, 9
 
 
 def checked_metadata(tag: str, metadata: Message | bytes) -> bytes:
-    """Return the bytes of ``metadata``, which says how TensorBoard shows ``tag``.
+    """Return the bytes of the ``metadata`` of ``tag``.
 
     Raises:
         TypeError: It is neither a message nor bytes.
         ValueError: The bytes are not a ``SummaryMetadata``.
     """
     rule = f"the metadata of {tag!r} must be a SummaryMetadata or the bytes of one"
-    if not isinstance(metadata, bytes):
-        if not hasattr(metadata, "SerializeToString"):
-            raise TypeError(f"{rule}, got {metadata!r}")
-        metadata = metadata.SerializeToString()
+    encoded = serialized(metadata, rule)
     try:
-        _check_fields(metadata)
+        _check_fields(encoded)
     except ValueError as error:
-        raise ValueError(f"{rule}, got {metadata[:20]!r}: {error}") from None
-    return metadata
+        raise ValueError(f"{rule}, got {encoded[:20]!r}: {error}") from None
+    return encoded
 
 
 def _check_fields(message: int | bytes) -> None:
@@ -233,14 +227,9 @@ class DataClass(IntEnum):
 
 
 class SummaryMetadata(NamedTuple):
-    """How TensorBoard shows a value.
+    """How TensorBoard shows a value: by which plugin, with what ``content`` for it.
 
-    Attributes:
-        plugin_name: The plugin that shows it.
-        content: Bytes for that plugin.
-        display_name: Stands in place of the tag.
-        summary_description: A description in Markdown.
-        data_class: The kind of data it is.
+    ``display_name`` stands in place of the tag; ``summary_description`` is Markdown.
     """
 
     plugin_name: str = ""
@@ -252,27 +241,21 @@ class SummaryMetadata(NamedTuple):
     def SerializeToString(self) -> bytes:  # noqa: N802 (Protocol Buffers\' name)
         """Return the message in the wire format."""
         plugin = text_field(1, self.plugin_name) + text_field(2, self.content)
-        return b"".join(
-            (
-                text_field(1, plugin),
-                text_field(2, self.display_name),
-                text_field(3, self.summary_description),
-                int_field(4, self.data_class),
-            )
-        )
+        about = text_field(2, self.display_name) + text_field(3, self.summary_description)
+        return text_field(1, plugin) + about + int_field(4, self.data_class)
 
 
 def describe(
     metadata: Message | None, display_name: str | None, summary_description: str | None
 ) -> bytes:
-    """Return ``metadata`` as bytes, with this name and description in place of its own."""
+    """Return ``metadata`` as bytes, with another name and description."""
     encoded = metadata.SerializeToString() if metadata is not None else b""
     # Of a field that comes twice, the later one counts.
     return encoded + text_field(2, display_name or "") + text_field(3, summary_description or "")
 
 
 def tensor_entry(tag: str, tensor: bytes, metadata: Message | bytes) -> bytes:
-    """Return one entry of a summary that holds ``tensor``, a ``TensorProto``."""
+    """Return one entry of a summary with a ``TensorProto``."""
     return entry(tag, proto.bytes_field(_TENSOR, tensor), metadata)
 
 
@@ -284,16 +267,13 @@ class EncodedEvent(NamedTuple):
     encoded: bytes
 
     def SerializeToString(self) -> bytes:  # noqa: N802 (Protocol Buffers\' name)
-        """Return the event in the wire format."""
         return self.encoded
 
 
 def summary_event(summary: bytes | Message, step: int | None) -> Event:
-    """Return an event that holds ``summary`` as it is now; the values of ours are not read.
+    """Return an event with ``summary`` as it is now; the values of ours are not read.
 
-    Raises:
-        TypeError: It is neither bytes nor a message, or ``step`` is not an integer.
-        ValueError: The bytes are not a summary, or ``step`` takes more than 64 bits.
+    Raises TypeError and ValueError for another ``summary`` or ``step``.
     """
     if not isinstance(summary, bytes) and not hasattr(summary, "SerializeToString"):
         raise TypeError(
@@ -314,12 +294,7 @@ def summary_event(summary: bytes | Message, step: int | None) -> Event:
 
 
 def session_log_event(session_log: Any, step: int | None) -> Event:
-    """Return an event that holds ``session_log``, ours or one of Protocol Buffers, as it is now.
-
-    Raises:
-        TypeError: It is neither, or ``step`` is not an integer.
-        ValueError: ``step`` takes more than 64 bits.
-    """
+    """Return an event with ``session_log`` as it is now; raise as ``summary_event``."""
     if not hasattr(session_log, "status") or not hasattr(session_log, "SerializeToString"):
         raise TypeError(f"session_log must be a SessionLog, got {session_log!r}")
     at = step_or_zero(step, "the session log")
@@ -327,7 +302,7 @@ def session_log_event(session_log: Any, step: int | None) -> Event:
 
 
 def nbytes_of(data: Any) -> int:
-    """Return about how many bytes of memory ``data`` keeps, with all arrays in it."""
+    """Return about how many bytes of memory ``data`` keeps."""
     if isinstance(data, bytes):
         return len(data)
     if isinstance(data, Summary):
@@ -336,3 +311,60 @@ def nbytes_of(data: Any) -> int:
         return sum(map(nbytes_of, data))
     nbytes: int = data.ByteSize() if hasattr(data, "ByteSize") else library_of(data).nbytes(data)
     return nbytes
+
+
+# --- Graphs
+
+_PRODUCER = 22  # the oldest graph version that all readers in use take
+
+
+class GraphLike(Protocol):
+    """Anything that lists operations with ``name``, ``type``, ``inputs`` and ``control_inputs``."""
+
+    def get_operations(self) -> Iterable[Any]: ...
+
+
+#: A graph, a ``GraphDef`` or the bytes of one.
+AnyGraph: TypeAlias = GraphLike | bytes | Message
+
+
+def encode_graph(graph: AnyGraph | None) -> bytes:
+    """Return the bytes of a ``GraphDef`` of ``graph``.
+
+    That of a graph of TensorFlow has attributes and shapes; that of runhooks, names, types, inputs
+    and control inputs.
+
+    Raises:
+        TypeError: It is not a graph.
+        ValueError: It is bytes, but not of a ``GraphDef``.
+    """
+    as_graph_def = getattr(graph, "as_graph_def", None)
+    message: Any = graph if as_graph_def is None else as_graph_def(add_shapes=True)
+    if hasattr(message, "SerializeToString"):
+        encoded: bytes = message.SerializeToString()
+        return encoded
+    if isinstance(graph, bytes):
+        return _checked(graph)
+    if not hasattr(message, "get_operations"):
+        raise TypeError(
+            f"graph must be a Graph of runhooks or TensorFlow, or a GraphDef, got {graph!r}"
+        )
+    nodes = [proto.bytes_field(1, _node(it)) for it in message.get_operations()]
+    return b"".join((*nodes, proto.bytes_field(4, proto.varint_field(1, _PRODUCER))))
+
+
+def _checked(graph_def: bytes) -> bytes:
+    try:
+        for _ in fields(graph_def):
+            pass
+    except ValueError as error:
+        raise ValueError(f"graph must be the bytes of a GraphDef: {error}") from None
+    return graph_def
+
+
+def _node(operation: Any) -> bytes:
+    inputs = [tensor.name.removesuffix(":0") for tensor in operation.inputs]
+    controls = [f"^{control.name}" for control in operation.control_inputs]
+    parts = [proto.bytes_field(1, operation.name.encode())]
+    parts.append(proto.bytes_field(2, operation.type.encode()))
+    return b"".join((*parts, *(proto.bytes_field(3, it.encode()) for it in inputs + controls)))

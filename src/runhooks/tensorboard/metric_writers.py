@@ -35,7 +35,7 @@ from runhooks.summary import (
     tensor_value,
     text_value,
 )
-from runhooks.summary.kinds.video import video_value
+from runhooks.summary.kinds.media import video_value
 
 __all__ = [
     "AsyncWriter",

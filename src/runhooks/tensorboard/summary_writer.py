@@ -33,10 +33,10 @@ from runhooks.summary import (
     tensor_value,
 )
 from runhooks.summary.kinds.histogram import Bins, counted_histogram_value
+from runhooks.summary.kinds.media import video_value
 from runhooks.summary.kinds.projector import Embedding, write_embedding
-from runhooks.summary.kinds.scalar import kept_number
-from runhooks.summary.kinds.scalar import scalar_value as number_value
-from runhooks.summary.kinds.video import video_value
+from runhooks.summary.kinds.tensor import kept_number
+from runhooks.summary.kinds.tensor import scalar_value as number_value
 from runhooks.summary.message import text_tag
 from runhooks.summary.writer import ClosedAtEnd
 from runhooks.tensorboard.file_writer import FileWriter, NoFileWriter, step_and_time

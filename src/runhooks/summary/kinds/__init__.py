@@ -1,1 +1,1 @@
-"""The kinds of summaries, one a file: values in, what TensorBoard reads out."""
+"""The kinds of summaries: values in, what TensorBoard reads out."""

@@ -1,27 +1,107 @@
-"""Tensors and texts: arrays of numbers or strings as they are.
+"""Scalars, tensors and texts: numbers and strings as they are.
 
 Field numbers and types are those of TensorFlow's ``tensor.proto`` and ``types.proto``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from runhooks.arrays import to_numpy
+from runhooks.arrays import is_array, to_numpy
+from runhooks.arrays.registry import library_of
+from runhooks.arrays.values import NUMBERS, read_number
 from runhooks.events import Message
 from runhooks.events.format import proto
-from runhooks.summary.kinds.real_numbers import kept_form
+from runhooks.events.format.event import scalar_entry
+from runhooks.summary.kinds.real_numbers import keep, kept_form
 from runhooks.summary.message import (
     DataClass,
     SummaryMetadata,
     Value,
     checked_metadata,
+    checked_tag,
+    entry,
     tensor_entry,
 )
+
+_SIMPLE_VALUE = 2
+
+
+def scalar_value(
+    tag: str, value: Any, metadata: SummaryMetadata | None = None, dtype: str | None = None
+) -> Value:
+    """Return a number, written as float32 and read only then; NaN and infinities are kept.
+
+    Args:
+        tag: Its tag.
+        value: The number, or an array of size 1.
+        metadata: How TensorBoard shows it, if not as usual.
+        dtype: ``"float32"`` or ``"float64"``, to write it as a tensor with ``metadata``, as
+            TensorFlow 2 does.
+
+    Raises:
+        TypeError: It is not a real number.
+        ValueError: It is not of size 1.
+    """
+    kept = kept_number(tag, value)
+    if metadata is None:
+        return Value(tag, kept, encode_scalar)
+    return Value(tag, (kept, metadata, dtype), _encode_described)
+
+
+def encode_scalar(tag: str, value: Any) -> bytes:
+    """Return the entry of a summary for ``value``, as ``kept_number`` returns it."""
+    return scalar_entry(tag, read_number(value))
+
+
+def kept_number(tag: str, value: Any) -> Any:
+    """Return ``value`` as it is now; raise as ``scalar_value``."""
+    if type(value) in NUMBERS:
+        return value
+    number = library_of(value).number(value)
+    if number is not None:
+        return number
+    if not is_array(value) and hasattr(value, "__float__"):  # a Decimal or Fraction
+        return float(value)
+    if value is None or isinstance(value, str | bytes | Mapping):
+        raise TypeError(f"the value of scalar {tag!r} must be a number, got {_described(value)}")
+    return keep(f"the value of scalar {tag!r}", value, _check_single).values
+
+
+def kept_numbers(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``values``, a dict by tag, as they are now; raise as ``scalar_value``."""
+    if not isinstance(values, Mapping):
+        raise TypeError(f"values must be a dict of numbers by tag, got {values!r}")
+    return {checked_tag(tag): kept_number(tag, value) for tag, value in values.items()}
+
+
+def _check_single(what: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    if math.prod(shape) != 1:
+        raise ValueError(f"{what} must be a single number, got an array of shape {shape}")
+
+
+def _described(value: Any) -> str:
+    if not isinstance(value, Mapping):
+        return repr(value)
+    return (
+        f"a {type(value).__name__} with {list(value)}: write each with scalar, or all with scalars"
+    )
+
+
+def _encode_described(tag: str, data: tuple[Any, SummaryMetadata, str | None]) -> bytes:
+    kept, metadata, dtype = data
+    number = read_number(kept)
+    if dtype is None:
+        return entry(tag, proto.float_field(_SIMPLE_VALUE, number), metadata)
+    with np.errstate(over="ignore"):
+        array = np.array(number).astype(dtype)
+    return tensor_entry(tag, encode_tensor(tag, array), metadata)
+
 
 _DTYPE, _SHAPE, _CONTENT, _STRINGS = 1, 2, 4, 8
 _STRING = 7
@@ -65,8 +145,8 @@ def tensor_value(tag: str, value: Any, metadata: Message | bytes = b"") -> Value
     if form is not None and form[1].kind in _STRINGS_IN:  # they are on the host
         now = encode_tensor(tag, to_numpy(now))
     elif form is not None:
-        _check(tag, form[1])
-    return Value(tag, (now, encoded), _encode)
+        _check_dtype(tag, form[1])
+    return Value(tag, (now, encoded), _encode_tensor)
 
 
 def text_value(tag: str, text: Any) -> Value:
@@ -87,7 +167,7 @@ def encode_tensor(tag: str, array: NDArray[Any]) -> bytes:
     """Return ``array`` as a ``TensorProto``; raise TypeError for another dtype."""
     if array.dtype.kind in _STRINGS_IN:
         return encode_texts(array, f"{_name(tag)} must hold numbers, str or bytes")
-    _check(tag, array.dtype)
+    _check_dtype(tag, array.dtype)
     if array.dtype == np.longdouble:
         array = array.astype(np.float64)
     content = array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
@@ -110,7 +190,7 @@ def _tensor(dtype: int, shape: tuple[int, ...], content: bytes) -> bytes:
     return b"".join((proto.varint_field(_DTYPE, dtype), proto.bytes_field(_SHAPE, sizes), content))
 
 
-def _encode(tag: str, data: tuple[Any, bytes]) -> bytes:
+def _encode_tensor(tag: str, data: tuple[Any, bytes]) -> bytes:
     value, metadata = data
     tensor = value if isinstance(value, bytes) else encode_tensor(tag, to_numpy(value))
     return tensor_entry(tag, tensor, metadata)
@@ -124,7 +204,7 @@ def _name(tag: str) -> str:
     return f"tensor summary {tag!r}"
 
 
-def _check(tag: str, dtype: np.dtype[Any]) -> None:
+def _check_dtype(tag: str, dtype: np.dtype[Any]) -> None:
     if dtype.name not in _TYPES and dtype != np.longdouble:
         raise TypeError(f"{_name(tag)} must hold numbers, str or bytes, got dtype {dtype}")
 

@@ -1,1 +1,0 @@
-"""Where summaries go other than into an event file."""
