@@ -1,8 +1,6 @@
-"""Summaries as tensors of a graph: a run that fetches one returns a ``Summary``.
+"""Summaries as tensors of a graph, as in ``tf.compat.v1.summary``: a run returns a ``Summary``.
 
-Names and arguments are those of ``tf.compat.v1.summary``. In place of a tensor, its name may be
-given, except to ``text``; left out, it is the name of the summary: ``scalar("loss")``. The arrays
-in a summary are read only when it is written.
+In place of a tensor, its name may be given, except to ``text``.
 """
 
 from __future__ import annotations
@@ -43,15 +41,10 @@ def graph_of(value: Any) -> Graph:
 
 
 def single(kind: str, name: str, value: Any) -> Any:
-    """Return what a summary of one tensor is to be made of.
-
-    Args:
-        kind: The kind of the summary; a text is never the name of a tensor.
-        name: Its name.
-        value: A tensor or its name, a number or an array, or a list of these.
+    """Return what a summary of one tensor is made of: ``value`` or, unless a text, what it names.
 
     Raises:
-        TypeError: ``value`` is something else, or ``name`` is not a str.
+        TypeError: It is no tensor, number or array, or list of these; or ``name`` is not a str.
         ValueError: No tensor has that name; or a scalar is made of more than one number.
     """
     what = _what(kind, name)
@@ -81,12 +74,11 @@ def single(kind: str, name: str, value: Any) -> Any:
 
 
 def tree(kind: str, name: str, values: Any) -> Any:
-    """Return what summaries of a tensor, or a pytree of tensors, are to be made of.
+    """Return what summaries of a pytree of tensors, or of what ``values`` names, are made of.
 
     Raises:
-        TypeError: There is an operation or a function in ``values``, or nothing; or ``name`` is
-            not a str.
-        ValueError: ``values`` is a str that does not name a tensor.
+        TypeError: It is None, or has an operation or a function; or ``name`` is not a str.
+        ValueError: No tensor has that name.
     """
     what = _what(kind, name)
     values = _named(what, values)
@@ -130,9 +122,8 @@ def summary_op(
 ) -> Tensor:
     """Add an operation that gives the summary of ``make(tag, value)``.
 
-    ``value``: a structure of tensors and constants. The tag is ``name`` under the current name
-    scope, made unique; with a ``family``, ``family/name`` under the scope with the family in front
-    of it once more, so that it begins with the family.
+    The tag is ``name`` under the current name scope, made unique; with a ``family``, it is
+    ``family/name``, and the family comes once more in front of the scope.
     """
     if collections is not None and (
         isinstance(collections, str) or not isinstance(collections, Iterable)
@@ -153,7 +144,7 @@ def summary_op(
         kind,
         lambda value: Summary(make(tag, value)),
         (value,),
-        # An operation "epoch" would be found before the tensor, which is in no graph.
+        # "epoch" would be found before the tensor, which is in no graph.
         name=f"{name}_summary" if name == EPOCH else name,
         placement=Placement.HOST,
     )
@@ -182,15 +173,15 @@ def scalar(
     """Return a summary of one number.
 
     Args:
-        name: Its tag is ``name`` under the current name scope, made unique.
+        name: The tag, under the current name scope and made unique.
         tensor: A tensor of one element of any real dtype, its name, or a number. None: the tensor
             called ``name``.
         collections: The graph collections to add it to. None: ``GraphKeys.SUMMARIES``, where
             ``merge_all`` finds it.
-        family: A prefix of the tag, shown as a group of that name in TensorBoard.
+        family: A prefix of the tag, by which TensorBoard groups.
 
     Raises:
-        TypeError: ``tensor`` is not a tensor or a number, but a dict or a function, for example.
+        TypeError: ``tensor`` is something else.
         ValueError: It is more than one number, or the name of no tensor.
     """
     return summary_op(
@@ -212,7 +203,7 @@ def scalars(
     """Return a summary of every number in a pytree; larger arrays are left out.
 
     Args:
-        name: As for ``scalar``; the leaves are tagged ``name/path``.
+        name: The numbers are tagged ``name/path``.
         values: A tensor that is a pytree, its name, or a pytree of tensors. None: the tensor called
             ``name``.
         collections: As for ``scalar``.
@@ -220,7 +211,7 @@ def scalars(
 
     Raises:
         TypeError: ``values`` is not made of tensors.
-        ValueError: It is the name of no tensor; in a run, if there is no number in it.
+        ValueError: It is the name of no tensor; in a run, there is no number in it.
     """
     values = tree("scalars", name, _or_named(values, name))
     leaves = graph_of(values).engine.leaves
@@ -247,9 +238,9 @@ def _by_path(
     family: str | None,
     make: Callable[[str, Any], Value],
 ) -> Tensor:
-    """Add a summary of what ``compute`` returns by path, with the tag ``name/path`` each.
+    """Add a summary of what ``compute`` returns by path, tagged ``name/path``.
 
-    ``part``: the type of the operation that computes it, and the end of its name, ``name/part``.
+    ``part`` is the type of the operation that computes it, and the end of its name.
     """
     of_part, ending = part
     full_name = f"{names.cleaned(name, 'summary')}/{ending}"
@@ -265,7 +256,6 @@ def _by_path(
 
 
 def _or_named(tensor: Any, name: str) -> Any:
-    """Return ``tensor``, or for None the name of one."""
     return name if tensor is None else tensor
 
 
@@ -292,14 +282,11 @@ def histogram(
     collections: Sequence[str] | None = None,
     family: str | None = None,
 ) -> Tensor:
-    """Return a summary of how the numbers of an array are distributed.
-
-    The numbers are counted on their device, which transfers only the counts, not the array.
+    """Return a summary of how numbers are distributed, which are counted on their device.
 
     Args:
-        name: As for ``scalar``; the leaves of a pytree are tagged ``name/path``.
-        values: A tensor of any shape and real dtype or a pytree of these, its name, or a pytree of
-            such tensors. None: the tensor called ``name``.
+        name: The tag; the leaves of a pytree are tagged ``name/path``.
+        values: As for ``scalars``, of any shapes and real dtypes.
         collections: As for ``scalar``.
         family: As for ``scalar``.
 
@@ -338,9 +325,8 @@ def image(
     """Return a summary of images.
 
     Args:
-        name: The images are tagged ``name/image/0`` and on; ``name/image`` if ``max_outputs`` is 1.
-        tensor: ``[N, height, width, channels]`` with 1, 3 or 4 channels, uint8, or floats, which
-            are scaled as by ``tf.compat.v1.summary.image``. None: the tensor called ``name``.
+        name: As the tag of ``image_value``.
+        tensor: As for ``image_value``, or its name. None: the tensor called ``name``.
         max_outputs: How many images to write at most.
         collections: As for ``scalar``.
         family: As for ``scalar``.
@@ -350,7 +336,6 @@ def image(
         TypeError: As for ``scalar``.
     """
     arguments.whole(max_outputs=max_outputs)
-
     return summary_op(
         "ImageSummary",
         name,
@@ -372,8 +357,8 @@ def audio(
     """Return a summary of clips of sound.
 
     Args:
-        name: The clips are tagged ``name/audio/0`` and on; ``name/audio`` if ``max_outputs`` is 1.
-        tensor: ``[N, frames]`` or ``[N, frames, channels]``, floats from -1.0 to 1.0.
+        name: As the tag of ``audio_value``.
+        tensor: As for ``audio_value``, or its name.
         sample_rate: Frames a second, a number or a tensor.
         max_outputs: How many clips to write at most.
         collections: As for ``scalar``.
@@ -384,7 +369,6 @@ def audio(
         TypeError: As for ``scalar``.
     """
     arguments.whole(max_outputs=max_outputs)
-
     return summary_op(
         "AudioSummaryV2",
         name,
@@ -400,7 +384,7 @@ def text(name: str, tensor: Any, collections: Sequence[str] | None = None) -> Te
 
     Args:
         name: As for ``scalar``.
-        tensor: A tensor that is a str or an array of them, or such a text itself.
+        tensor: A tensor that is a str or an array of them, or the text itself.
         collections: As for ``scalar``.
     """
     return summary_op(
@@ -427,14 +411,13 @@ def tensor_summary(
     Args:
         name: As for ``scalar``.
         tensor: Numbers of any dtype, or strings, of any shape. None: the tensor called ``name``.
-        summary_description: A description in Markdown, stored in the metadata.
+        summary_description: In place of that of the metadata.
         collections: As for ``scalar``.
-        summary_metadata: A ``SummaryMetadata`` that says which plugin of TensorBoard shows it.
+        summary_metadata: A ``SummaryMetadata``.
         family: As for ``scalar``.
-        display_name: Shown instead of the tag; stored in the metadata.
+        display_name: In place of that of the metadata.
     """
     metadata = describe(summary_metadata, display_name, summary_description)
-
     return summary_op(
         "TensorSummaryV2",
         name,
@@ -448,11 +431,7 @@ def tensor_summary(
 def merge(
     inputs: Sequence[Tensor], collections: Sequence[str] | None = None, name: str | None = None
 ) -> Tensor:
-    """Merge the summaries ``inputs`` into one, and add it to ``collections``.
-
-    Raises:
-        ValueError: ``inputs`` is empty.
-    """
+    """Merge the summaries ``inputs`` into one; raise ValueError if there are none."""
     if not inputs:
         raise ValueError("inputs must hold at least one summary, got none")
     op = graph_of(inputs).add(
@@ -469,12 +448,9 @@ def merge(
 def merge_all(
     key: str = GraphKeys.SUMMARIES, scope: str | None = None, name: str | None = None
 ) -> Tensor | None:
-    """Merge all summaries in a collection of the default graph; None if there are none.
+    """Merge the summaries in the collection ``key`` of the default graph; None if there are none.
 
-    Args:
-        key: The collection.
-        scope: A regular expression; only summaries whose names begin with a match are taken.
-        name: The name of the operation.
+    If ``scope`` is given, only those whose names begin with a match of this regular expression.
     """
     collected = get_default_graph().get_collection(key)
     if scope is not None:
@@ -493,14 +469,12 @@ def gradient_norms(
         rh.summary.gradient_norms("grads")  # "gradient_norm", "gradient_norm/dense", ...
         rh.summary.gradient_norms("gradients/model")  # of a graph of rh.torch
 
-    On JAX the step is compiled a second time, to return its gradients. If that takes too long, let
-    the step return the norm, and use ``rh.summary.scalar``.
+    On JAX the step is compiled a second time, to return its gradients.
 
     Args:
         gradients: A tensor that is a pytree of arrays, its name, or a pytree of tensors.
-        name: The tag of the norm of all gradients together, in which shared parameters of a module
-            count once. The norm of a layer, meaning arrays whose paths differ only in the last
-            part, has the tag ``name/layer``.
+        name: The tag of the norm of all, in which shared parameters count once. That of a layer,
+            whose paths differ only in the last part, is tagged ``name/layer``.
         collections: As for ``scalar``.
         family: As for ``scalar``.
 
@@ -525,15 +499,15 @@ def gradient_norms(
 
 
 def _is_captured(gradients: Any) -> bool:
-    """Return whether each array is of a parameter of its own, so that one found twice is shared.
+    """Return whether an array that is found twice is of a shared parameter.
 
-    What a step returns may be one array for two parameters, such as two biases that are added up.
+    What a step returns may be one array for two, such as two biases that are added up.
     """
     found = nest.tensors(gradients)
     return bool(found) and all(it.op.effect is Effect.STEP_CAPTURE for it in found)
 
 
 def _layer(path: str) -> str:
-    """Return the path of the layer of a parameter: ``"conv1"`` of ``"conv1/kernel"``."""
+    """Return ``"conv1"`` of ``"conv1/kernel"``."""
     end = max(path.rfind("/"), path.rfind("."))  # PyTorch has dots
     return path[:end] if end > 0 else path
