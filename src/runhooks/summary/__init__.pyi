@@ -16,9 +16,9 @@ from runhooks.summary.kinds.plugins import custom_scalars_value as custom_scalar
 from runhooks.summary.kinds.plugins import hparams_values as hparams_values
 from runhooks.summary.kinds.plugins import mesh_values as mesh_values
 from runhooks.summary.kinds.plugins import pr_curve_value as pr_curve_value
-from runhooks.summary.kinds.tensor import scalar_value as scalar_value
-from runhooks.summary.kinds.tensor import tensor_value as tensor_value
-from runhooks.summary.kinds.tensor import text_value as text_value
+from runhooks.summary.kinds.values import scalar_value as scalar_value
+from runhooks.summary.kinds.values import tensor_value as tensor_value
+from runhooks.summary.kinds.values import text_value as text_value
 from runhooks.summary.message import DataClass as DataClass
 from runhooks.summary.message import Summary as Summary
 from runhooks.summary.message import SummaryMetadata as SummaryMetadata
@@ -36,9 +36,9 @@ from runhooks.summary.ops import tensor_summary as tensor_summary
 from runhooks.summary.ops import text as text
 from runhooks.summary.points import JsonLinesWriter as JsonLinesWriter
 from runhooks.summary.points import MemoryWriter as MemoryWriter
+from runhooks.summary.points import MlflowWriter as MlflowWriter
 from runhooks.summary.points import SummaryPoint as SummaryPoint
-from runhooks.summary.trackers import MlflowWriter as MlflowWriter
-from runhooks.summary.trackers import (
+from runhooks.summary.points import (
     WeightsAndBiasesWriter as WeightsAndBiasesWriter,
 )
 from runhooks.summary.writer import MultiWriter as MultiWriter

@@ -18,7 +18,7 @@ from runhooks.events.writing.background import LINGER_SECS
 from runhooks.events.writing.event_sink import EventSink, StoreQueue
 from runhooks.events.writing.write_queue import MAX_QUEUE, WriteQueue
 from runhooks.stores import is_url
-from runhooks.summary.kinds.tensor import kept_numbers
+from runhooks.summary.kinds.values import kept_numbers
 from runhooks.summary.message import (
     AnyGraph,
     EncodedEvent,

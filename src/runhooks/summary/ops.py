@@ -28,7 +28,7 @@ from runhooks.graph.nodes import Effect, Operation, Placement, Tensor, Variable
 from runhooks.near_names import with_article
 from runhooks.summary.kinds.histogram import histogram_value
 from runhooks.summary.kinds.media import audio_value, image_value
-from runhooks.summary.kinds.tensor import kept_number, scalar_value, tensor_value, text_value
+from runhooks.summary.kinds.values import kept_number, scalar_value, tensor_value, text_value
 from runhooks.summary.message import Summary, Value, describe
 
 _log = logging.getLogger("runhooks")

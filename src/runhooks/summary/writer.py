@@ -24,7 +24,7 @@ from runhooks.summary.kinds.plugins import (
     mesh_values,
     pr_curve_value,
 )
-from runhooks.summary.kinds.tensor import (
+from runhooks.summary.kinds.values import (
     kept_number,
     kept_numbers,
     scalar_value,

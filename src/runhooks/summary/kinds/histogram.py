@@ -14,8 +14,7 @@ from runhooks import arguments
 from runhooks.arrays import to_numpy
 from runhooks.arrays.histogram import HistogramCounts, histogram_counts
 from runhooks.events.format import proto
-from runhooks.summary.kinds.real_numbers import Kept, keep, warn_of_non_finite
-from runhooks.summary.kinds.tensor import encode_scalar
+from runhooks.summary.kinds.values import Kept, encode_scalar, keep, warn_of_non_finite
 from runhooks.summary.message import Value, entry
 
 #: Pairs of neighbours are put together until there are no more. At least 510, one for each sign and

@@ -13,15 +13,15 @@ from numpy.typing import NDArray
 from runhooks import arguments
 from runhooks.events.format import proto
 from runhooks.events.format.proto import int_field
-from runhooks.summary.kinds.real_numbers import (
+from runhooks.summary.kinds.values import (
     Kept,
     as_float,
+    encode_strings,
     finite_in,
     keep,
     numbered,
     warn_of_range,
 )
-from runhooks.summary.kinds.tensor import encode_strings
 from runhooks.summary.message import SummaryMetadata, Value, entry, tensor_entry
 
 _COLOR_TYPES = {1: 0, 2: 4, 3: 2, 4: 6}

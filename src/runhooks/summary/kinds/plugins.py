@@ -21,8 +21,16 @@ from runhooks.arrays import host_form, is_array, to_numpy
 from runhooks.events import Message
 from runhooks.events.format import proto
 from runhooks.events.format.proto import int_field, packed_ints_field, text_field
-from runhooks.summary.kinds.real_numbers import Kept, as_float, finite_in, keep, warn_of_dark
-from runhooks.summary.kinds.tensor import encode_strings, encode_tensor, scalar_value
+from runhooks.summary.kinds.values import (
+    Kept,
+    as_float,
+    encode_strings,
+    encode_tensor,
+    finite_in,
+    keep,
+    scalar_value,
+    warn_of_dark,
+)
 from runhooks.summary.message import SummaryMetadata, Value, tensor_entry
 
 # --- Charts of scalars
