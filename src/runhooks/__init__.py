@@ -14,12 +14,11 @@ A graph holds the user's own functions, a session runs it step by step, and hook
 No framework is imported before a graph of its engine is made.
 """
 
-from runhooks import engines as engines  # where graphs find engines, default graphs and ranks
+from runhooks import engines as engines  # for graphs
 from runhooks.lazy import lazily
 from runhooks.plain import graph as graph
 from runhooks.version import __version__ as __version__
 
-# A program loads what it uses, and none of the frameworks.
 __getattr__, __dir__, __all__ = lazily(
     __name__,
     modules=(

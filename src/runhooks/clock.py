@@ -22,7 +22,7 @@ class Clock(Protocol):
     def wall(self) -> float: ...
 
 
-# Not wrapped: an off-step may read the time, and a second call would show.
+# Not wrapped: an off-step may read the time.
 _MONOTONIC, _WALL = time.monotonic, time.time
 monotonic: Callable[[], float] = _MONOTONIC
 wall: Callable[[], float] = _WALL

@@ -105,9 +105,8 @@ class SessionRunContext:
     Attributes:
         original_args: The request of the caller of ``run``.
         session: The raw session: a run on it calls no hook.
-        next_step: The expected global step after this run, if known: one more than now, or as many
-            more as the previous run made; the current step if this run does not increase it. Not in
-            TensorFlow's context.
+        next_step: The global step expected after this run, if known: as many more as the previous
+            run made, at first 1, or none if this run makes no step. Not in TensorFlow's context.
         stop_requested: Whether a hook has asked to stop in this run.
         stop_reason: Why, if it said so.
     """
@@ -247,7 +246,9 @@ class SessionRunHook:
 class StopSignal(Protocol):
     """The part of a ``Coordinator`` that a hook needs."""
 
-    def should_stop(self) -> bool: ...
+    def should_stop(self) -> bool:
+        """Return whether threads were asked to stop."""
+        ...
 
     def request_stop(self, ex: BaseException | None = None) -> None:
         """Ask threads to stop, because of ``ex`` if given."""
@@ -267,7 +268,6 @@ class StopRequest:
         self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
 
     def ask(self, reason: str) -> None:
-        """Ask to stop; the first reason is kept."""
         if self.reason is None:
             self.reason = reason
             self._bell.put(None)
@@ -292,9 +292,8 @@ class Snapshot(NamedTuple):
     """The state of a session at one moment.
 
     Attributes:
-        arrays: Arrays of NumPy by the name of the variable and the path in its pytree:
-            ``"state/params/conv/kernel"``. Ranks that save together may also take ``ShardedArray``
-            and get ``ArraySource`` objects.
+        arrays: By variable and path in its pytree, ``"state/params/conv/kernel"``: of NumPy, or of
+            ranks that save together also ``ShardedArray``, and when loaded ``ArraySource``.
         states: The states of hooks, inputs and other objects, by name.
         resized: Of a checkpoint that another number of ranks has saved; else None.
         is_given: Whether whoever loads the arrays may keep their memory.
@@ -325,15 +324,14 @@ def _belongs(key: str, variable: str) -> bool:
 
 
 class PreparedRun:
-    """A run of some fetches, with some feeds, in one session.
+    """A run of some fetches and feeds in one session.
 
     Attributes:
-        leaf: Whoever gives this very object as fetches asks for this run.
-        is_of: Returns whether this is a run of given fetches, as far as is quickly said.
+        leaf: This very object as fetches asks for this run.
+        is_of: Returns whether given fetches ask for it, as far as is quickly said.
         fed: The keys of the feed_dict, or None.
         steps: By how much it increases the global step.
-        off_steps: How often it can be made before a hook is due by steps or runs. 0: unknown, as
-            when anything else has looked at variables since.
+        off_steps: How often it can be made before a hook is due by steps or runs. 0: unknown.
     """
 
     __slots__ = ("fed", "is_of", "leaf", "off_steps", "steps")
@@ -426,14 +424,13 @@ class RawSession(CallableRuns):
         stop_request: Asked when the monitored session is to stop, as in a long wait.
         runs: The number of runs that have succeeded.
         changes: The number of those that may have changed a variable; 0 where that is unknown.
-        input_secs: The seconds spent waiting for elements of inputs, since ``time_inputs()``.
-        non_training_secs: The seconds that went into something else, such as an evaluation, which
-            adds them.
-        input_error: The error by which an input has ended a run before it changed anything.
+        input_secs: The seconds spent waiting for inputs, since ``time_inputs()``.
+        non_training_secs: Those spent on something else, such as evaluations, which add them.
+        input_error: By which an input has ended a run before it changed anything.
         checkpoint_metrics: The metrics that ``checkpoint`` has, by name.
         state_error: Why its state is not worth saving, such as a NaN that a hook has found in it.
         ended_apart: Whether its ranks have ended at different global steps, so that there is no
-            state of all to save. All ranks agree, before ``end`` of the hooks.
+            state of all to save; known before ``end`` of the hooks.
     """
 
     #: Whether the framework's own saver writes its checkpoints, in place of a ``runhooks.Saver``.
@@ -518,10 +515,7 @@ class RawSession(CallableRuns):
         return None
 
     def after_own_run(self) -> AbstractContextManager[None]:
-        """Return a context in which ``global_step`` is where this thread's last run led.
-
-        Where runs overlap, the session's may be further.
-        """
+        """Return a context in which ``global_step`` is that of this thread's last run."""
         return nullcontext()
 
     def refresh_step(self) -> int | None:
@@ -579,9 +573,9 @@ class RawSession(CallableRuns):
         """Return its whole state, waiting for the device.
 
         Args:
-            into: Arrays by name, to copy into where they fit; even if empty, later runs leave the
-                result as it is. None: it may share the variables' memory.
-            share: Which of several ranks this is: the result is what it has to write.
+            into: Arrays by name, if any, to copy into where they fit. None: the result may share
+                memory with variables, and change.
+            share: Which of several ranks this is; the result is what it has to write.
         """
         raise NotImplementedError
 
@@ -635,7 +629,6 @@ class RawSession(CallableRuns):
     def save_checkpoint(
         self, saver: Any, save_path: str | os.PathLike[str], step: int, *, save_graph_def: bool
     ) -> str:
-        """Let ``saver`` save this session; return the path of the checkpoint."""
         return str(saver.save(self, save_path, global_step=step))
 
     def write_graph(self, folder: str | os.PathLike[str]) -> None:

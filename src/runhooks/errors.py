@@ -24,7 +24,7 @@ from contextlib import suppress
 from itertools import takewhile
 from typing import Any
 
-# How lines of TensorFlow's errors start that tell where it arose or what was logged before.
+# Lines of TensorFlow's errors that start so say where it arose, or what was logged.
 _PLACES = ("\t [[", "Recent warning", "Original stack", "Traceback")
 
 
@@ -145,8 +145,8 @@ class NanLossDuringTrainingError(RuntimeError):
 
 def add_note(error: BaseException, text: str) -> None:
     """Add the note ``text`` to ``error``, once, if its class takes notes; never raises."""
-    with suppress(Exception):  # the error matters more
-        if text not in getattr(error, "__notes__", ()):  # as of a run inside a run
+    with suppress(Exception):
+        if text not in getattr(error, "__notes__", ()):
             error.add_note(text)
 
 
@@ -159,7 +159,7 @@ def described(error: BaseException) -> str:
         if error.args or not str(error):
             return repr(error)
         return f"{type(error).__name__}({cause(error)!r})"
-    except Exception:  # noqa: BLE001 - the error matters more
+    except Exception:  # noqa: BLE001
         return type(error).__name__
 
 
@@ -172,7 +172,7 @@ def cause(error: BaseException) -> str:
         text = str(error).strip()
         if error.args or not text:
             return text or type(error).__name__
-    except Exception:  # noqa: BLE001 - the error matters more
+    except Exception:  # noqa: BLE001
         return type(error).__name__
     after_places = text.rpartition("\nNode: ")
     lines = after_places[2].splitlines()[1:] if after_places[1] else text.splitlines()
@@ -186,7 +186,7 @@ def call_all(calls: Iterable[Callable[[], object]]) -> None:
     for call in calls:
         try:
             call()
-        except Exception as error:  # noqa: BLE001 (raised below)
+        except Exception as error:  # noqa: BLE001
             errors.append(error)
     if errors:
         first, *rest = errors

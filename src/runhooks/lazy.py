@@ -47,7 +47,7 @@ def lazily(
         raise AttributeError(f"module {package!r} has no attribute {name!r}{hint(name)}")
 
     def hint(name: str) -> str:
-        if name.startswith("_"):  # Python looks for many of these
+        if name.startswith("_"):
             return ""
         if found := [f"{it}.{name}" for it in beside if name in dir(import_module(it))]:
             return f": it is {' or '.join(found)}"

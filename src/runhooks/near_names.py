@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 
 def nearest(name: str, known: Iterable[str]) -> list[str]:
     """Return at most three others of ``known`` that resemble ``name``, contain it or are in it."""
-    import difflib  # only a mistake needs it, and it is slow to import
+    import difflib  # slow to import
 
     by_lower = {it.lower(): it for it in known if it != name}
     close = difflib.get_close_matches(name.lower(), by_lower)

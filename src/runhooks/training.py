@@ -29,10 +29,10 @@ from runhooks.session.scaffold import (
     opener_of,
 )
 
-#: Steps or seconds from one time to the next; None and None: never.
+#: Steps or seconds.
 Cadence = tuple[int | None, float | None]
 
-#: Stands for the default of an argument for which None means "not at all".
+#: The default where None means "not at all".
 USE_DEFAULT: Any = object()
 
 
@@ -82,7 +82,7 @@ def MonitoredTrainingSession(  # noqa: D417, N802 - TensorFlow's name and argume
     creator: SessionCreator = ChiefSessionCreator(scaffold, master, config, checkpoint_dir)
     if not is_chief:
         creator = WorkerSessionCreator(scaffold, master, config, max_wait_secs, checkpoint_dir)
-    all_hooks = in_order(hooks)  # each of several ranks has all, and calls those that are for it
+    all_hooks = in_order(hooks)  # each rank has all
     if is_chief or (opener.joins_ranks and current_group().size > 1):
         summaries = scaffold, log_step_count_steps, save_summaries_steps, save_summaries_secs
         checkpoints = scaffold, save_graph_def, save_checkpoint_steps, save_checkpoint_secs
@@ -93,7 +93,7 @@ def MonitoredTrainingSession(  # noqa: D417, N802 - TensorFlow's name and argume
             *all_hooks,
         ]
         _check_best(scaffold.saver, checkpoint_dir, all_hooks)
-        if checkpoint_dir:  # first of all, before a file is written
+        if checkpoint_dir:  # before a file is written
             all_hooks.insert(0, DirectoryLockHook(opener, checkpoint_dir, all_hooks))
     return MonitoredSession(creator, all_hooks, stop_grace_period_secs, recovery=recovery)
 
@@ -168,9 +168,9 @@ def _with_saver(scaffold: Any, saver: Any) -> Any:
             f"saver must be left out for a scaffold that has one, got saver={saver!r} and a "
             f"scaffold with {scaffold.saver!r}: give one of them"
         )
-    if not isinstance(scaffold, Scaffold):  # a framework's own
+    if not isinstance(scaffold, Scaffold):
         return made
-    scaffold.saver = saver  # not a copy: hooks may look into this one when it is final
+    scaffold.saver = saver  # not a copy: hooks may hold this one
     return scaffold
 
 
@@ -186,7 +186,7 @@ def _check_best(
 
 
 def _for_chief(hooks: list[SessionRunHook]) -> list[SessionRunHook]:
-    if current_group().size > 1:  # each rank has them, and the chief calls them
+    if current_group().size > 1:
         for hook in hooks:
             hook.runs_on = "chief"
     return hooks
@@ -196,7 +196,7 @@ class DirectoryLockHook(SessionRunHook):
     """Refuses a second process, or session, that would save in the same directory."""
 
     first: ClassVar[bool] = True
-    is_of_the_session: ClassVar[bool] = True  # its errors are those of the session
+    is_of_the_session: ClassVar[bool] = True
     runs_on = "chief"
 
     def __init__(
@@ -260,7 +260,7 @@ def _cadence(what: str, steps: Any, secs: Any, default: Cadence) -> Cadence:
     steps, secs = (None if it is USE_DEFAULT else it for it in (steps, secs))
     arguments.steps(0, **{f"{what}_steps": steps})
     arguments.not_negative(**{f"{what}_secs": secs})
-    steps, secs = steps or None, secs or None  # as in TensorFlow, 0 is as good as None
+    steps, secs = steps or None, secs or None  # as in TensorFlow
     if steps is not None and secs is not None:
         raise ValueError(
             f"{what}_steps and {what}_secs cannot both be given, got {steps!r} and {secs!r}"

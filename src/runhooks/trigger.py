@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 from runhooks import arguments, clock
 
-_MOST_PARTS = 1000  # of an epoch: steps are counted in whole fractions of it
+_MOST_PARTS = 1000  # of an epoch
 _LEAST_EPOCHS = 1 / _MOST_PARTS
 
 
@@ -83,7 +83,7 @@ class Trigger:
         arguments.instance(bool, at_end=self.at_end)
         for step in self.on_steps:
             arguments.steps(on_steps=step)
-        # An array of NumPy is neither true nor equal to another.
+        # It may be an array of NumPy.
         object.__setattr__(self, "on_steps", tuple(sorted(map(int, self.on_steps))))
         cadences = self.every_steps, self.every_secs, self.every_epochs
         if cadences == (None, None, None) and not (self.on_steps or self.at_end):
@@ -146,7 +146,7 @@ class Timer:
     def reset(self) -> None:
         """Start over at step 0, unless ``start`` says otherwise; seconds count from now."""
         self._last_step: int | None = None
-        self._passed = 0  # the steps up to here were used or missed
+        self._passed = 0  # steps that were used or missed
         self._passed_epochs = Fraction(0)
         self._since, self._since_wall = clock.hook_times()
         self.triggered_at = 0.0
@@ -212,7 +212,7 @@ class Timer:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what ``state_dict`` returned; seconds count from now."""
         self.reset()
-        self._epochs = None  # those of a session that may be closed
+        self._epochs = None
         if "last_triggered_step" in state:
             self.update_last_triggered_step(state["last_triggered_step"])
 
@@ -236,7 +236,7 @@ class Timer:
         secs = self.trigger.every_secs
         if secs is None:
             return False
-        # The monotonic clock stands still while a computer sleeps; the wall clock may be set back.
+        # One clock stands still while a computer sleeps; the other may be set back.
         now, wall = clock.hook_times()
         return now >= self._next_time() or wall >= self._since_wall + secs
 
@@ -348,6 +348,6 @@ def timer_of(trigger: Trigger | None, **cadence: float | None) -> Timer:
 
 
 def tensorflow_timer_of(trigger: Trigger | None, **cadence: float | None) -> Timer:
-    """Return the timer of a hook of TensorFlow's, all but whose ``trigger`` act as there."""
+    """Return the timer of a hook of TensorFlow's; all but ``trigger`` act as there."""
     chosen = trigger_of(trigger, **cadence)
     return Timer(chosen) if trigger is not None else FirstStepTimer(chosen)

@@ -42,18 +42,17 @@ class FileOptions(NamedTuple):
 
     @property
     def are_default(self) -> bool:
-        """Whether any file will do."""
         return self._replace(flush_secs=120) == FileOptions() and self.flush_secs >= LINGER_SECS
 
 
 class SharedFile:
-    """An event file and the writers that have it open. Any thread may use it.
+    """An event file and the writers that have it open, for any thread.
 
-    With a file each, the ``START`` of one writer would hide what another one writes beside it:
-    readers take the files of a directory one after the other.
+    With a file each, the ``START`` of one would hide what another writes: readers take the files of
+    a directory one after the other.
     """
 
-    #: Of the open files, and of the cache below.
+    #: Of the open files and the cache.
     lock: ClassVar = threading.RLock()
     _by_directory: ClassVar[weakref.WeakValueDictionary[str, SharedFile]] = (
         weakref.WeakValueDictionary()
@@ -87,7 +86,7 @@ class SharedFile:
         return set(self._writers) == {writer}
 
     def leave(self, writer: Any) -> None:
-        """Flush; close the file if no other writer has it open. May raise, but has left then."""
+        """Flush, and close the file if nobody else has it open; leave even if this raises."""
         with self.lock:
             self._writers.discard(writer)
             is_last = not self._writers
@@ -101,7 +100,6 @@ class SharedFile:
             self.queue.flush()
 
     def reopen(self) -> None:
-        """Continue in a new file if this one was deleted."""
         if self.queue.reopen():
             self.state.begin()
 
@@ -109,9 +107,9 @@ class SharedFile:
     def forked(cls) -> None:
         """Forget the lock, which a thread of the parent may have held."""
         cls.lock = threading.RLock()
-        SessionFiles.begun.clear()  # the child writes beside the parent
+        SessionFiles.begun.clear()
         for file in list(cls._by_directory.values()):
-            file.state.begin()  # in files of its own
+            file.state.begin()  # the child has files of its own
 
 
 if hasattr(os, "register_at_fork"):
@@ -182,7 +180,7 @@ class FileWriter(QueuedWriter):
                 f"filename_suffix must be the end of a name, without '/', got {filename_suffix!r}"
             )
         has_graph = graph is not None or graph_def is not None
-        event = _graph_event(graph, graph_def, 0) if has_graph else None  # before there is a file
+        event = _graph_event(graph, graph_def, 0) if has_graph else None  # before a file
         self._open(place(logdir=logdir), options)
         if event is not None:
             self._add(event)
@@ -303,7 +301,7 @@ def _graph_event(graph: AnyGraph | None, graph_def: AnyGraph | None, step: int) 
     return Event(clock.wall(), step, graph_def=encode_graph(given))
 
 
-#: The directories and other writers that have the START of a session.
+#: What has the START of a session: directories, or other writers.
 _started: weakref.WeakKeyDictionary[RawSession, dict[str | int, Any]] = weakref.WeakKeyDictionary()
 
 
@@ -328,22 +326,21 @@ def mark_start(
 class SessionFiles:
     """The directories that one loop and its hooks write to by ``FileWriterCache``.
 
-    These are marked with the start of each session of the loop that resumes; one that begins anew
-    may be another trial, and hides nothing. They are those that the thread of the loop, or any
-    thread if there is no other loop, asks the cache for, and those of writers that hooks hold.
+    A session of the loop that resumes is marked there; one that begins anew may be another trial,
+    and hides nothing. They are what the thread of the loop, or any thread if there is one loop,
+    asks the cache for, and those of writers that hooks hold.
     """
 
-    #: All that have begun and not ended. Changed inside ``SharedFile.lock``.
+    #: Those that have not ended. Changed inside ``SharedFile.lock``.
     begun: ClassVar[list[weakref.ref[SessionFiles]]] = []
 
     def __init__(self) -> None:
-        self._paths: dict[str, None] = {}  # in the order in which they were asked for
+        self._paths: dict[str, None] = {}  # as an ordered set
         self._session: RawSession | None = None
         self._step: int | None = None  # at which it has resumed
         self._thread = 0
 
     def begin(self) -> None:
-        """Take the directories that are asked for from now on."""
         with SharedFile.lock:
             self._thread = threading.get_ident()
             self.begun.append(weakref.ref(self))
@@ -373,7 +370,6 @@ class SessionFiles:
 
     @classmethod
     def note_held(cls, hook: Any) -> None:
-        """Note the writers of a hook that joins its loop."""
         cls.note(*_held_by(hook))
 
     def _take(self, writer: FileWriter) -> None:
@@ -388,7 +384,6 @@ def _path_of(writer: FileWriter) -> str:
 
 
 def _held_by(hook: Any) -> list[FileWriter]:
-    """Return the attributes of ``hook`` that are writers of the cache."""
     values = vars(hook).values() if hasattr(hook, "__dict__") else ()
     return [it for it in values if isinstance(it, FileWriter) and FileWriterCache.has(it)]
 
@@ -396,8 +391,8 @@ def _held_by(hook: Any) -> list[FileWriter]:
 class FileWriterCache:
     """Shares one writer per directory, for any thread.
 
-    A session that resumes writes at which step it does, in each directory that its loop or hooks
-    ask for: readers leave out what an interrupted run wrote from that step on.
+    A session that resumes marks where, in each directory that its loop or hooks ask for: readers
+    leave out what was written from that step on.
     """
 
     _writers: ClassVar[dict[str, FileWriter]] = {}
@@ -417,7 +412,6 @@ class FileWriterCache:
 
     @classmethod
     def writer(cls, path: str) -> FileWriter:
-        """Return the writer of ``path``, for no loop."""
         with SharedFile.lock:
             if path not in cls._writers:
                 cls._writers[path] = FileWriter(path)
@@ -426,7 +420,6 @@ class FileWriterCache:
 
     @classmethod
     def has(cls, writer: FileWriter) -> bool:
-        """Return whether it shares ``writer``."""
         return cls._writers.get(_path_of(writer)) is writer
 
     @classmethod

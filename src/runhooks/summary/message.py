@@ -57,7 +57,7 @@ def checked_step(step: Any, what: object) -> int:
     """
     try:
         number = operator.index(step)
-    except (TypeError, AttributeError):  # the other one comes from TensorFlow
+    except (TypeError, AttributeError):  # the latter by TensorFlow
         number = operator.index(_index(step, what))
     if not _LEAST <= number <= _MOST:
         raise ValueError(f"the step of {what} must fit in 64 bits, got {step!r}")
@@ -313,9 +313,7 @@ def nbytes_of(data: Any) -> int:
     return nbytes
 
 
-# --- Graphs
-
-_PRODUCER = 22  # the oldest graph version that all readers in use take
+_PRODUCER = 22  # the version of the graph
 
 
 class GraphLike(Protocol):
@@ -324,7 +322,6 @@ class GraphLike(Protocol):
     def get_operations(self) -> Iterable[Any]: ...
 
 
-#: A graph, a ``GraphDef`` or the bytes of one.
 AnyGraph: TypeAlias = GraphLike | bytes | Message
 
 

@@ -35,7 +35,7 @@ _log = logging.getLogger("runhooks")
 
 
 def graph_of(value: Any) -> Graph:
-    """Return the graph of the first tensor in ``value``; the default graph if there is none."""
+    """Return the graph of the first tensor in ``value``, or the default graph."""
     found = nest.tensors(value)
     return own_graph(found[0].graph if found else None)
 
@@ -144,7 +144,7 @@ def summary_op(
         kind,
         lambda value: Summary(make(tag, value)),
         (value,),
-        # "epoch" would be found before the tensor, which is in no graph.
+        # or it would be found before the tensor "epoch"
         name=f"{name}_summary" if name == EPOCH else name,
         placement=Placement.HOST,
     )

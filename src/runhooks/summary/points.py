@@ -76,8 +76,7 @@ class PointSink(Sink):
         self._decoder = SummaryDecoder()
 
     @abstractmethod
-    def write_points(self, points: Sequence[SummaryPoint]) -> None:
-        """Write ``points``, in order."""
+    def write_points(self, points: Sequence[SummaryPoint]) -> None: ...
 
     def write(self, batch: Batch) -> list[BaseException]:
         points: list[SummaryPoint] = []
@@ -89,7 +88,7 @@ class PointSink(Sink):
                 _read(list(items), points, errors)
         try:
             self.write_points(points)
-        except Exception as error:  # noqa: BLE001 (the caller of the writer gets it)
+        except Exception as error:  # noqa: BLE001 (a later call raises it)
             add_note(error, f"up to {len(points)} values for {self.name} are lost")
             errors.append(error)
         return errors
@@ -103,7 +102,7 @@ class PointSink(Sink):
         for _, event, _, _ in items:
             try:
                 points += list(self._points(event))
-            except Exception as error:  # noqa: BLE001 (as above)
+            except Exception as error:  # noqa: BLE001
                 add_note(error, f"a summary of step {event.step} for {self.name} is lost")
                 errors.append(error)
 
@@ -116,7 +115,7 @@ class PointSink(Sink):
         for tag, kind, value in self._values(event.summary):
             if kind != "hparams":
                 yield SummaryPoint(tag, kind, *at, value)
-            elif hparams := parse_hparams(value):  # or the record has none
+            elif hparams := parse_hparams(value):
                 yield SummaryPoint(tag, kind, *at, hparams)
 
     def _values(self, summary: Any) -> Iterator[TaggedValue]:
@@ -141,13 +140,12 @@ def _serialized(message: Any) -> bytes:
 def _read(
     items: list[tuple[Any, ...]], points: list[SummaryPoint], errors: list[BaseException]
 ) -> None:
-    """Append the points of ``items``, which are scalars as they were given."""
     tags, values, steps, wall_times = zip(*items, strict=True)
     try:
         numbers = read_numbers(values).tolist()
         columns = zip(tags, map(index, steps), wall_times, numbers, strict=True)
         points += [SummaryPoint(tag, "scalar", *point) for tag, *point in columns]
-    except Exception as error:  # noqa: BLE001 (as above)
+    except Exception as error:  # noqa: BLE001
         if len(items) == 1:
             add_note(error, f"while reading the scalar {tags[0]!r} of step {steps[0]}")
             errors.append(error)
@@ -262,7 +260,7 @@ class _JsonLines(PointSink):
 
     def write_points(self, points: Sequence[SummaryPoint]) -> None:
         refuse_deleted(self._file, self._path)
-        # In ASCII: to some readers, lines end at other characters too.
+        # In ASCII: some readers end lines at other characters, too.
         lines = [json.dumps(json_point(point)) + "\n" for point in points]
         rest = text = memoryview("".join(lines).encode())
         size = os.fstat(self._file.fileno()).st_size
@@ -284,7 +282,7 @@ class _JsonLines(PointSink):
         file = self._path.open("a+b", buffering=0)
         if file.seek(0, os.SEEK_END):
             file.seek(-1, os.SEEK_END)
-            if file.read(1) != b"\n":  # a line of another writer, or of a machine that stopped
+            if file.read(1) != b"\n":  # as after a crash
                 file.write(b"\n")
         return file
 
@@ -302,7 +300,7 @@ def _optional(module: str, package: str) -> ModuleType:
 
 
 def _each(point: SummaryPoint) -> Iterator[tuple[str, Any]]:
-    """Yield the elements of ``point``, a batch, each with its own tag."""
+    """Yield the elements of a batch, each with a tag."""
     if len(point.value) == 1:
         yield point.tag, point.value[0]
     else:
@@ -387,17 +385,14 @@ def _artifact(point: SummaryPoint, suffix: str) -> str:
 
 
 def _named(tag: str) -> str:
-    """Return ``tag`` as the name of a metric or a parameter."""
     return _plain(re.sub(r"[^\w\-. :/]", "_", tag))
 
 
 def _path(tag: str) -> str:
-    """Return ``tag`` as the name of an artifact or the key of an image."""
     return _plain(re.sub(r"[^\w\-. /]", "_", tag, flags=re.ASCII))
 
 
 def _plain(path: str) -> str:
-    """Return ``path`` without empty parts and dots."""
     parts = (part for part in path.split("/") if part not in ("", ".", ".."))
     return "/".join(parts) or "_"
 
@@ -424,7 +419,7 @@ class WeightsAndBiasesWriter(QueuedWriter):
 
     def __init__(self, run: Any) -> None:
         super().__init__(RemoteQueue(_WandbRun(run)))
-        # wandb.init has registered the end of the run at exit; what is registered later runs first.
+        # Before the end of the run, which wandb.init has registered at exit.
         atexit.register(_flush, weakref.ref(self._queue))
 
 
@@ -442,7 +437,7 @@ class _WandbRun(PointSink):
         self._kinds = {"histogram": self._histogram, "image": self._images, "audio": self._audio}
 
     def write_points(self, points: Sequence[SummaryPoint]) -> None:
-        from tempfile import TemporaryDirectory  # not for those who only import runhooks
+        from tempfile import TemporaryDirectory  # slow to import
 
         with TemporaryDirectory() as directory:
             self._paths = (f"{directory}/{number}" for number in itertools.count())
@@ -471,11 +466,10 @@ class _WandbRun(PointSink):
         return {point.tag: [self._wandb.Image(path) for path in paths]}
 
     def _audio(self, point: SummaryPoint) -> dict[str, Any]:
-        # One by one: W&B takes a list of them only with one more package.
+        # W&B takes lists of them only with one more package.
         return {tag: self._wandb.Audio(self._write(clip.encoded)) for tag, clip in _each(point)}
 
     def _write(self, encoded: bytes) -> str:
-        """Write a picture or sound to a new file with the suffix of its format; return its path."""
         suffixes = (s for magic, s in _SUFFIXES.items() if encoded.startswith(magic))
         path = next(self._paths) + next(suffixes, "")
         Path(path).write_bytes(encoded)
@@ -501,10 +495,10 @@ def _rows(points: Sequence[SummaryPoint]) -> Iterator[_Row]:
 
 
 def _bins(histogram: Histogram, most: int) -> tuple[list[float], list[float]]:
-    """Return at most so many counts, neighbours added up, and their edges, one more."""
+    """Return at most ``most`` counts, and their edges, one more."""
     if not histogram.num:
         return [0.0], [0.0, 0.0]
     counts, limits = fewer(histogram.counts, histogram.limits, most)
-    # The outermost limits may be far beyond the numbers.
+    # The outermost limits may be far off.
     inner = np.clip(limits[:-1], histogram.min, histogram.max)
     return counts.tolist(), [histogram.min, *inner.tolist(), histogram.max]

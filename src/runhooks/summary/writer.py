@@ -209,13 +209,12 @@ class FileState:
         self.begin()
 
     def begin(self) -> None:
-        """Begin a new file."""
         self.start: int | None = None
         self.graphs: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 class QueuedWriter(Writer):
-    """Writes through a ``WriteQueue``; ``state`` is given if other writers do so, too."""
+    """Writes through a ``WriteQueue``, with a ``state`` if other writers do so, too."""
 
     def __init__(self, queue: WriteQueue, state: FileState | None = None) -> None:
         self._queue = queue
@@ -232,7 +231,7 @@ class QueuedWriter(Writer):
         return self._state.starts
 
     def scalar(self, tag: str, value: Any, step: int) -> None:
-        # The common case is cheap: a str, a float and an int that is not negative.
+        # The common case is cheap.
         if type(tag) is not str or not tag or type(step) is not int or step >> 63:
             step = step_snapshot(step, repr(checked_tag(tag)))
         self._state.start = None
@@ -274,14 +273,10 @@ class QueuedWriter(Writer):
             self._state.begin()
 
     def _add(self, event: Any, nbytes: int = 0) -> bool:
-        """Add ``event``; return False if it was dropped."""
         is_added = self._queue.put_message(event, nbytes)
         if self._state.start is not None and event.step >= self._state.start:
             self._state.start = None
         return is_added
-
-
-# --- Several writers, and those of users
 
 
 class AnyWriter(Protocol):

@@ -17,8 +17,7 @@ from runhooks.events.format import proto
 from runhooks.summary.kinds.values import Kept, encode_scalar, keep, warn_of_non_finite
 from runhooks.summary.message import Value, entry
 
-#: Pairs of neighbours are put together until there are no more. At least 510, one for each sign and
-#: exponent.
+#: At most; any data fit in 510, one for each sign and exponent.
 WRITTEN_BUCKETS = 512
 
 _HISTO = 5
@@ -109,7 +108,7 @@ def _encode(tag: str, data: tuple[Kept | HistogramCounts, Bins | None, int | Non
         nans = int(np.isnan(numbers).sum())
         infinities = len(numbers) - len(finite) - nans
         counts, limits = np.histogram(finite, bins)
-        counts = np.append(0, counts)  # nothing is below the first edge
+        counts = np.append(0, counts)  # below the first edge
         extremes = (finite.min(), finite.max()) if len(finite) else (0.0, 0.0)
         moments = (*extremes, len(finite), finite.sum(), np.square(finite).sum())
     if max_bins is not None and len(counts) > max_bins:
@@ -156,7 +155,7 @@ def _written_buckets(bits: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArra
         coarse = filled >> shift
         first = np.flatnonzero(np.diff(coarse, prepend=-1))
         buckets = coarse[first]
-        # Between two filled buckets, all empty ones are written as a single one.
+        # Empty buckets between two filled ones are written as one.
         gaps = buckets[1:][np.diff(buckets) > 1] - 1
         if buckets.size + gaps.size <= WRITTEN_BUCKETS:
             break
@@ -172,5 +171,5 @@ def _limits() -> NDArray[np.float64]:
     """Return the right edges of all buckets, in ascending order."""
     halves = np.arange(_INFINITY + 1, dtype=np.uint32)
     magnitudes = (halves << 16).view(np.float32).astype(np.float64)
-    magnitudes[-1] = sys.float_info.max  # in place of infinity: float64 goes beyond float32
+    magnitudes[-1] = sys.float_info.max  # in place of infinity
     return np.concatenate((-magnitudes[-2::-1], magnitudes[1:])) + 0.0

@@ -25,7 +25,7 @@ from runhooks.summary.kinds.values import (
 from runhooks.summary.message import SummaryMetadata, Value, entry, tensor_entry
 
 _COLOR_TYPES = {1: 0, 2: 4, 3: 2, 4: 6}
-_UP = 2  # the filter that leaves the difference from the row above
+_UP = 2  # filter: the difference from the row above
 
 
 def encode_png(image: NDArray[np.uint8]) -> bytes:
@@ -37,7 +37,7 @@ def encode_png(image: NDArray[np.uint8]) -> bytes:
     rows[:, 0] = _UP
     rows[0, 1:] = pixels[0]
     np.subtract(pixels[1:], pixels[:-1], out=rows[1:, 1:])
-    # Filtered rows have runs; a search for more would take many times as long.
+    # Filtered rows have runs; more takes many times as long.
     deflate = zlib.compressobj(strategy=zlib.Z_RLE)
     data = deflate.compress(rows.data) + deflate.flush()
     chunks = _chunk(b"IHDR", header), _chunk(b"IDAT", data), _chunk(b"IEND", b"")
@@ -55,8 +55,8 @@ _CHANNELS = _COLOR_TYPES.keys()
 _AXES_BY_RANK = {2: "HW", 3: "HWC", 4: "NHWC"}
 _AXES = set(map(frozenset, ("HW", "HWC", "NHW", "NHWC")))
 _COLUMNS = 8  # of a grid
-_NOTHING = 1e-6  # what is below this is not scaled up
-_BLOCK = 1 << 16  # numbers at a time, for which no fresh memory is needed
+_NOTHING = 1e-6  # is not scaled up
+_BLOCK = 1 << 16  # numbers at a time: no fresh memory is needed
 _BAD_PIXELS: dict[int, tuple[int, ...]] = {
     1: (255,),
     2: (255, 255),
@@ -170,7 +170,7 @@ def _encode_picture(tag: str, data: tuple[Kept, str | None, bool]) -> bytes:
     pixels = as_pixels("image", tag, batch)
     if grid or "N" not in axes:
         return image_entry(tag, pixels[0])
-    # As tf.summary.image has it: width and height as text, and a PNG file for each.
+    # As in tf.summary.image: width and height as text, and the files.
     height, width = pixels.shape[1:3]
     strings = (b"%d" % width, b"%d" % height, *map(encode_png, pixels))
     return tensor_entry(tag, encode_strings((len(strings),), strings), _IMAGES)
@@ -241,7 +241,7 @@ def _scaled(image: NDArray[Any]) -> NDArray[np.uint8]:
     least, largest = good.min(initial=np.inf), good.max(initial=-np.inf)
     zero, top, farthest = (128, 127, max(-least, largest)) if least < 0 else (0, 255, largest)
     with np.errstate(over="ignore"):
-        farthest = np.float32(farthest)  # of single precision for float64 too
+        farthest = np.float32(farthest)
     pixels: NDArray[np.uint8] = np.empty(image.shape, np.uint8)
     pixels[finite] = good * (np.float32(top) / farthest if farthest >= _NOTHING else 0) + zero
     pixels[~finite] = _BAD_PIXELS[pixels.shape[-1]]
@@ -352,7 +352,7 @@ def _encode_clips(tag: str, data: tuple[Kept, float]) -> bytes:
     if pcm.ndim < 3:
         is_mono = pcm.ndim == 1 or _is_row(pcm.shape)
         return _clip_entry(tag, pcm.reshape(-1, 1) if is_mono else pcm, sample_rate)
-    # A WAV file and an empty label each, as tf.summary.audio has it.
+    # As in tf.summary.audio: a file and an empty label each.
     strings = (part for clip in pcm for part in (encode_wav(clip, round(sample_rate)), b""))
     return tensor_entry(tag, encode_strings((len(pcm), 2), strings), _SOUNDS)
 
@@ -488,7 +488,7 @@ def encode_gif(frames: NDArray[np.uint8], frames_per_second: float) -> bytes:
     parts = [_GIF_SCREEN.pack(b"GIF89a", width, height, 0, 0, 0), _GIF_REPEAT]
     previous = None
     for frame in frames:
-        # Image.save would merge a frame with an equal one before it.
+        # Image.save would merge equal frames.
         top, bottom, left, right = _changed(frame, previous)
         picture = _picture(frame[top:bottom, left:right])
         parts += getdata(picture, (left, top), duration=duration, include_color_table=True)

@@ -47,7 +47,6 @@ class Margin(NamedTuple):
     upper: str
 
 
-#: The tags of the lines of a chart, or one line in a band.
 Chart: TypeAlias = Sequence[str] | Margin
 
 
@@ -353,8 +352,8 @@ def _put_back(tag: str, vertices: NDArray[Any]) -> None:
 
 # --- Precision and recall
 
-_ROUNDING = 1e-3  # by which a probability may be beyond its range
-_LEAST_COUNT = 1e-7  # what is divided by is at least that, as in TensorBoard
+_ROUNDING = 1e-3
+_LEAST_COUNT = 1e-7  # as in TensorBoard
 
 
 def pr_curve_value(

@@ -17,10 +17,10 @@ from runhooks.stores.path import AnyPath, StorePath
 from runhooks.summary.kinds.media import as_pixels, encode_png, in_rows
 
 CONFIG = "projector_config.pbtxt"
-_MOST_PIXELS = 8192  # on a side of the sprite: the projector shows nothing of a larger one
+_MOST_PIXELS = 8192  # on a side of a sprite, or nothing is shown
 _ROWS = 1024  # converted at a time
-_BLANK = "\u2800"  # looks like a space, and is none
-#: Of the text format of Protocol Buffers: strings, comments, brackets and words.
+_BLANK = "\u2800"  # looks like a space
+#: Strings, comments, brackets and words of Protocol Buffers' text format.
 _TOKENS = re.compile(r'"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'|#.*|[{}<>\[\]]|\w+')
 
 _logger = logging.getLogger("runhooks")

@@ -29,7 +29,7 @@ from runhooks.summary.message import (
     tensor_entry,
 )
 
-#: Raises for a shape and dtype that a kind of summary does not take; its first argument names it.
+#: Raises, with the first argument as the subject, for a shape or dtype.
 Check = Callable[[str, tuple[int, ...], np.dtype[Any]], None]
 
 Form = tuple[tuple[int, ...], np.dtype[Any]]
