@@ -6,7 +6,6 @@ from runhooks.events import SessionLog as SessionLog
 from runhooks.events import SessionStatus as SessionStatus
 from runhooks.summary.file_writer import FileWriter as FileWriter
 from runhooks.summary.file_writer import FileWriterCache as FileWriterCache
-from runhooks.summary.kinds.histogram import histogram_value as histogram_value
 from runhooks.summary.kinds.media import audio_value as audio_value
 from runhooks.summary.kinds.media import clip_value as clip_value
 from runhooks.summary.kinds.media import image_value as image_value
@@ -16,6 +15,7 @@ from runhooks.summary.kinds.plugins import custom_scalars_value as custom_scalar
 from runhooks.summary.kinds.plugins import hparams_values as hparams_values
 from runhooks.summary.kinds.plugins import mesh_values as mesh_values
 from runhooks.summary.kinds.plugins import pr_curve_value as pr_curve_value
+from runhooks.summary.kinds.values import histogram_value as histogram_value
 from runhooks.summary.kinds.values import scalar_value as scalar_value
 from runhooks.summary.kinds.values import tensor_value as tensor_value
 from runhooks.summary.kinds.values import text_value as text_value

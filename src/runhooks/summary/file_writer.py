@@ -61,7 +61,7 @@ class SharedFile:
     def __init__(self, queue: WriteQueue) -> None:
         self.queue = queue
         self.state = FileState()
-        self._writers: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.writers: weakref.WeakSet[Any] = weakref.WeakSet()
 
     @classmethod
     def join(cls, writer: Any, logdir: str, options: FileOptions, lazily: bool) -> SharedFile:
@@ -79,17 +79,14 @@ class SharedFile:
             else:
                 file.reopen()
                 file.queue.hasten(options.flush_secs)
-            file._writers.add(writer)
+            file.writers.add(writer)
             return file
-
-    def is_of(self, writer: Any) -> bool:
-        return set(self._writers) == {writer}
 
     def leave(self, writer: Any) -> None:
         """Flush, and close the file if nobody else has it open; leave even if this raises."""
         with self.lock:
-            self._writers.discard(writer)
-            is_last = not self._writers
+            self.writers.discard(writer)
+            is_last = not self.writers
             if is_last:
                 for directory, file in list(self._by_directory.items()):
                     if file is self:
@@ -206,7 +203,7 @@ class FileWriter(QueuedWriter):
     @property
     def is_alone(self) -> bool:
         """Whether no other writer has its file open."""
-        return self._file.is_of(self)
+        return set(self._file.writers) == {self}
 
     @property
     def dropped(self) -> int:

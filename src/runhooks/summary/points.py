@@ -41,8 +41,7 @@ from runhooks.events.writing.write_queue import (
     Sink,
     WriteQueue,
 )
-from runhooks.summary.kinds.histogram import fewer
-from runhooks.summary.kinds.values import encode_scalar
+from runhooks.summary.kinds.values import encode_scalar, fewer
 from runhooks.summary.message import Summary
 from runhooks.summary.writer import QueuedWriter
 

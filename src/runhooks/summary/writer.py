@@ -15,7 +15,6 @@ from runhooks.arrays.values import NUMBERS
 from runhooks.errors import add_note, call_all, error_text
 from runhooks.events import Message, SessionStatus
 from runhooks.events.writing.write_queue import WriteQueue
-from runhooks.summary.kinds.histogram import histogram_value
 from runhooks.summary.kinds.media import clip_value, picture_value
 from runhooks.summary.kinds.plugins import (
     Chart,
@@ -25,6 +24,7 @@ from runhooks.summary.kinds.plugins import (
     pr_curve_value,
 )
 from runhooks.summary.kinds.values import (
+    histogram_value,
     kept_number,
     kept_numbers,
     scalar_value,

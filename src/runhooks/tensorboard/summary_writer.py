@@ -32,10 +32,9 @@ from runhooks.summary import (
     pr_curve_value,
     tensor_value,
 )
-from runhooks.summary.kinds.histogram import Bins, counted_histogram_value
 from runhooks.summary.kinds.media import video_value
 from runhooks.summary.kinds.projector import Embedding, write_embedding
-from runhooks.summary.kinds.values import kept_number
+from runhooks.summary.kinds.values import Bins, counted_histogram_value, kept_number
 from runhooks.summary.kinds.values import scalar_value as number_value
 from runhooks.summary.message import text_tag
 from runhooks.summary.writer import ClosedAtEnd

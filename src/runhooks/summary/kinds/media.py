@@ -255,7 +255,6 @@ _SOUNDS = SummaryMetadata("audio", int_field(2, 11))  # of WAV
 _LARGEST = 32767.0
 _MOST_CHANNELS = 8
 _PCM = 1
-_WAV_HEADER = struct.Struct("<4sI4s4sIHHIIHH4sI")
 
 
 def audio_value(tag: str, samples: Any, sample_rate: float, max_outputs: int = 3) -> Value:
@@ -385,26 +384,11 @@ def _clip_entry(tag: str, clip: NDArray[np.int16], sample_rate: float) -> bytes:
 def encode_wav(samples: NDArray[np.int16], sample_rate: int) -> bytes:
     """Return ``[frames, channels]`` as a WAV file: soundfile.sapp.org/doc/WaveFormat."""
     content = samples.astype("<i2", copy=False).tobytes()
-    channels = samples.shape[1]
-    frame_bytes = 2 * channels
-    return (
-        _WAV_HEADER.pack(
-            b"RIFF",
-            _WAV_HEADER.size - 8 + len(content),
-            b"WAVE",
-            b"fmt ",
-            16,
-            _PCM,
-            channels,
-            sample_rate,
-            sample_rate * frame_bytes,
-            frame_bytes,
-            16,
-            b"data",
-            len(content),
-        )
-        + content
-    )
+    channels, size = samples.shape[1], len(content)
+    frame = 2 * channels  # bytes
+    form = _PCM, channels, sample_rate, sample_rate * frame, frame, 16
+    header = struct.pack("<4sI4s4sIHHIIHH", b"RIFF", 36 + size, b"WAVE", b"fmt ", 16, *form)
+    return header + struct.pack("<4sI", b"data", size) + content
 
 
 # --- Videos
@@ -427,7 +411,7 @@ def video_value(
         tag: The tag.
         video: ``[N, frames, channels, height, width]``, gray or RGB: uint8 (0 to 255), or another
             dtype from 0.0 to 1.0; what is beyond is cut off. Black ones fill up their number to a
-            power of two. The colors of a frame are reduced to 256.
+            power of two. A frame of more than 256 colors is reduced to these.
         frames_per_second: How fast it is shown, in steps of 1/100 second a frame.
         axes: The axes of ``video``: the letters of ``"NTCHW"`` in any order.
 
