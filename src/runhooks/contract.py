@@ -151,32 +151,27 @@ class SessionRunHook:
         hooks = [StopWhenGood()]
     """
 
-    #: Whether it is called before all others in every phase, so that hooks that act on a step have
-    #: its results, as of an evaluation.
+    #: Whether it is called before all others in every phase, so that they have its results.
     first: ClassVar[bool] = False
 
-    #: Whether it is called after all others in every phase, so that a checkpoint holds what the
-    #: other hooks made of the step.
+    #: Whether it is called after all others in every phase, so that it saves what they did.
     last: ClassVar[bool] = False
 
-    #: Where it is called if several ranks train together: on ``"all"``, in the same runs, or on the
-    #: ``"chief"`` alone, as one that only writes. To act by seconds on all ranks, use a ``Timer``,
-    #: which follows the clock of the chief.
+    #: Which of several ranks call it: ``"all"``, in the same runs, or the ``"chief"`` alone, as one
+    #: that only writes. A ``Timer`` follows the clock of the chief.
     runs_on: str = "all"
 
     #: Whether all ranks call a hook of the ``"chief"`` where each holds a part of the model, so
-    #: that all read what is asked for in the same run. It writes on the chief alone.
+    #: that all read what is asked for. It writes on the chief alone.
     asks_on_all: ClassVar[bool] = False
 
-    #: Its name in messages, and for its state in checkpoints. None: that of its class, with ``_1``
-    #: for the second hook of a class.
+    #: Its name in messages and checkpoints. None: that of its class, with ``_1`` for a second one.
     hook_name: str | None = None
 
-    #: A dict here gets the seconds that the calls of each hook take, by the hook's name.
+    #: A dict that gets the seconds that the calls of each hook take, by its name.
     hook_secs: dict[str, float] | None = None
 
-    #: Objects by name, with ``state_dict`` and ``load_state_dict``, that checkpoints hold in place
-    #: of this hook.
+    #: Objects by name, with ``state_dict`` and ``load_state_dict``, to be saved in its place.
     saved_objects: Mapping[str, Any] | None = None
 
     def begin(self) -> None:
@@ -394,7 +389,7 @@ class CallableRuns:
         if len(dict.fromkeys(keys)) < len(keys):
             raise ValueError(f"feed_list must have each tensor once, got {list(keys)}")
         run = self.run
-        nest.structure_key(fetches)  # or the error would be of its levels
+        nest.structure_key(fetches)  # for its error
         fetches = nest.map_leaves(lambda leaf: leaf, fetches)  # lists of the caller may change
 
         def call(*values: Any, options: Any = None, run_metadata: Any = None) -> Any:
@@ -433,7 +428,7 @@ class RawSession(CallableRuns):
             state of all to save; known before ``end`` of the hooks.
     """
 
-    #: Whether the framework's own saver writes its checkpoints, in place of a ``runhooks.Saver``.
+    #: Whether the framework's own saver writes its checkpoints.
     has_framework_saver: ClassVar[bool] = False
 
     #: Whether runs of several threads wait for each other, hooks and all.
