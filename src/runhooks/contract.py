@@ -386,7 +386,7 @@ class CallableRuns:
         if feed_list is not None and not isinstance(feed_list, list | tuple):
             raise TypeError(f"feed_list must be a list or tuple of tensors, got {feed_list!r}")
         keys = tuple(feed_list or ())
-        if len(dict.fromkeys(keys)) < len(keys):
+        if len(set(keys)) < len(keys):
             raise ValueError(f"feed_list must have each tensor once, got {list(keys)}")
         run = self.run
         nest.structure_key(fetches)  # for its error

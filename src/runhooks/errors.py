@@ -174,8 +174,8 @@ def cause(error: BaseException) -> str:
             return text or type(error).__name__
     except Exception:  # noqa: BLE001
         return type(error).__name__
-    after_places = text.rpartition("\nNode: ")
-    lines = after_places[2].splitlines()[1:] if after_places[1] else text.splitlines()
+    _, node, rest = text.rpartition("\nNode: ")
+    lines = rest.splitlines()[1:] if node else rest.splitlines()
     said = takewhile(lambda line: not line.startswith(_PLACES), lines)
     return " ".join(line.strip() for line in said if line.strip()) or text.splitlines()[0]
 

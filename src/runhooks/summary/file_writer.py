@@ -137,7 +137,7 @@ class FileWriter(QueuedWriter):
     Any thread or signal handler may call any method. In a forked child, or where it is unpickled,
     the writer makes another file. A child that ends with ``os._exit`` has to flush or close first;
     those of ``multiprocessing`` that end by themselves do so automatically. SIGTERM, if the program
-    has no handler for it, first writes what was added, for at most 5 seconds.
+    has no handler, first writes what was added, once calls into C return, for at most 5 seconds.
 
     Args:
         logdir: The directory, which may begin with ``~`` and is created if missing; or a URL, such

@@ -36,8 +36,6 @@ from runhooks.summary.message import (
 #: Raises, with the first argument as the subject, for a shape or dtype.
 Check = Callable[[str, tuple[int, ...], np.dtype[Any]], None]
 
-Form = tuple[tuple[int, ...], np.dtype[Any]]
-
 _logger = logging.getLogger("runhooks")
 _warned: set[tuple[str, str, str]] = set()
 _ROUNDING = 0.01
@@ -54,10 +52,17 @@ class Kept(NamedTuple):
     def read(self) -> NDArray[Any]:
         """Return an array of NumPy, bfloat16 too; waits for the device. Raises as ``keep``."""
         array = to_numpy(self.values)
-        _check_real(self.what, array.dtype, self.values)
-        if self.check is not None:
-            self.check(self.what, array.shape, array.dtype)
+        self.verify(self.values, array.shape, array.dtype)
         return array
+
+    def verify(self, given: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        """Raise as ``keep`` for the form of what was ``given``."""
+        if dtype.kind in _NOT_REAL or dtype.names:
+            raise TypeError(
+                f"{self.what} must hold real numbers, got {type(given).__name__} of dtype {dtype}"
+            )
+        if self.check is not None:
+            self.check(self.what, shape, dtype)
 
 
 def keep(what: str, values: Any, check: Check | None = None) -> Kept:
@@ -70,14 +75,13 @@ def keep(what: str, values: Any, check: Check | None = None) -> Kept:
         ValueError: They are a list whose elements have different shapes.
     """
     now, form = _kept_form(what, values)
+    kept = Kept(what, now, check)
     if form is not None:
-        _check_real(what, form[1], values)
-        if check is not None:
-            check(what, *form)
-    return Kept(what, now, check)
+        kept.verify(values, *form)
+    return kept
 
 
-def _kept_form(what: str, values: Any) -> tuple[Any, Form | None]:
+def _kept_form(what: str, values: Any) -> tuple[Any, tuple[tuple[int, ...], np.dtype[Any]] | None]:
     """Return ``values`` as they are now, and their shape and dtype if known; raise as ``keep``."""
     try:
         now = snapshot(values)
@@ -85,13 +89,6 @@ def _kept_form(what: str, values: Any) -> tuple[Any, Form | None]:
     except (TypeError, ValueError) as error:
         kind = TypeError if isinstance(error, TypeError) else ValueError
         raise kind(f"{what}: {error}") from None
-
-
-def _check_real(what: str, dtype: np.dtype[Any], values: Any) -> None:
-    if dtype.kind in _NOT_REAL or dtype.names:
-        raise TypeError(
-            f"{what} must hold real numbers, got {type(values).__name__} of dtype {dtype}"
-        )
 
 
 def numbered(stem: str, batch: NDArray[Any], most: int) -> Iterator[tuple[str, NDArray[Any]]]:
