@@ -208,16 +208,16 @@ class SessionRunHook:
 
         Asked when a session opens, and after each run that the hook has taken part in. If a run
         takes the step further than expected, only ``after_run`` is called, with ``results`` None.
-        A subclass that overrides ``before_run`` or ``after_run``, but not this method, is called in
-        every run.
+        A subclass that overrides ``before_run`` or ``after_run``, but not this, is called in every
+        run.
         """
         return None
 
     def watched(self) -> Tensor | None:
         """Return the one tensor that ``before_run`` asks for in every run, or None.
 
-        In runs in which no other hook is due, ``watch`` is then called in place of ``before_run``
-        and ``after_run``, at a fraction of their cost. Asked after ``after_create_session``.
+        If no other hook is due, ``watch`` is then called in place of ``before_run`` and
+        ``after_run``, at a fraction of their cost. Asked after ``after_create_session``.
         """
         return None
 

@@ -32,22 +32,19 @@ def graph(
     Args:
         train_step: Takes states and data, and returns the new states, in the order of the
             parameters, and then its outputs: ``return state, {"loss": loss}``; or all of them by
-            name, as a dict, named tuple or dataclass.
-        outputs: Names for unnamed outputs, in order; for any other result, for all its elements,
-            including the states: ``["loss", "state"]``; a tuple of names for a tuple. Default:
-            ``"output"``, or ``"output/0"`` and on.
+            name.
+        outputs: Names for unnamed outputs, in order; or for all elements of the result, including
+            the states: ``["loss", "state"]``. Default: ``"output"``, or ``"output/0"`` and on.
         name: The name of the operation that makes a step and increases the global step.
-        data: The source of the other parameters without a default, as for ``rh.inputs``: tuples in
-            their order, elements with their names, or the value of a single parameter. None: each
+        data: The source of the other parameters without a default, as for ``rh.inputs``. None: each
             is a placeholder. ``step`` or ``global_step`` receives the global step, ``key`` or
             ``rng`` a fresh random key in each run.
         epochs: How often to go through ``data``, as for ``rh.inputs``.
         steps_per_epoch: How many steps count as an epoch, where ``data`` do not tell.
         engine: The engine of the graph, as for ``rh.Graph``.
-        **state: The states by parameter: a pytree of arrays, or a function without arguments that
-            returns one, called at each start, and for the form alone when the graph is made. If it
-            returns a tensor, as ``lambda: rh.random_key(seed=1)``, the parameter receives its
-            value. A random generator is not returned: it keeps its own state, as checkpoints do.
+        **state: The states by parameter: a pytree of arrays, a function without arguments that
+            returns one at each start, or a tensor, whose value the parameter receives; or a random
+            generator, which is not returned.
 
     Raises:
         TypeError: If an argument is of the wrong kind, or names no parameter of ``train_step``.

@@ -224,7 +224,7 @@ class JsonLinesWriter(QueuedWriter):
     and ``"-Infinity"``. At a ``session_log`` with status ``START``, readers should drop earlier
     lines of its step and later ones.
 
-    Only whole lines are written, even to a full disk, and by several processes to a local disk.
+    Only whole lines are written, also to a full disk and by several processes to a local one.
 
     Args:
         path: The file, which is created if missing.

@@ -72,10 +72,9 @@ class ClosedAtEnd(ABC):
 class Writer(ClosedAtEnd):
     """Base class of summary writers; subclasses decide where to write.
 
-    Arrays may come from NumPy, JAX, PyTorch (on any device, with or without gradients), TensorFlow
-    or any library registered with ``runhooks.arrays.register``, in any real dtype, including
-    bfloat16, or be lists of numbers. They are written as they are at the call, which does not wait
-    for a device: they are read in the background.
+    Arrays may come from NumPy, JAX, PyTorch, TensorFlow or any library registered with
+    ``runhooks.arrays.register``, on any device, in any real dtype, including bfloat16, or be lists
+    of numbers. They are written as they are at the call, and read in the background.
 
     ``tag`` is a non-empty str; ``step`` a 64-bit integer, or an array of one. A shape, dtype or
     structure that cannot be written raises TypeError or ValueError; if it is found only when the
@@ -250,10 +249,7 @@ class QueuedWriter(Writer):
         self._add(summary_event(summary, global_step), nbytes=nbytes_of(summary))
 
     def add_session_log(self, session_log: Any, global_step: int | None = None) -> None:
-        """Add a ``SessionLog`` of runhooks or Protocol Buffers.
-
-        A ``START`` is left out if nothing of its step or later has come after one at that step.
-        """
+        """Add a ``SessionLog``, unless it is a ``START`` that repeats the last."""
         event = session_log_event(session_log, global_step)
         if session_log.status != SessionStatus.START:
             self._add(event)
