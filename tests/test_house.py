@@ -78,8 +78,8 @@ PROBED_FOLDERS = {"contract", "graph", "session", "hooks", "checkpoint"}
 PROBES = {
     "an array of a user": {
         ("checkpoint.states", "value.dtype"),
-        ("hooks.progress", "value.shape"),
-        ("hooks.nan_tensor", "value.dtype"),
+        ("hooks.showing", "value.shape"),
+        ("hooks.stopping", "value.dtype"),
         ("session.feeds", "value.astype"),
     },
     "a function, source, engine, saver, rule, listener or stream of a user": {
@@ -107,9 +107,9 @@ PROBES = {
         ("graph.passes", "outer.set_epoch"),
         ("hooks.checkpoint_saver", "listener.after_save"),
         ("hooks.checkpoint_saver", "saver.last_checkpoints"),
-        ("hooks.progress", "stream.write"),
-        ("hooks.progress", "stream.flush"),
-        ("hooks.progress", "stream.isatty"),
+        ("hooks.showing", "stream.write"),
+        ("hooks.showing", "stream.flush"),
+        ("hooks.showing", "stream.isatty"),
         ("session.scaffold", "saver.save"),
     },
     "a hook that need not extend ours": {
@@ -137,9 +137,8 @@ PROBES = {
     },
     "an estimator, a specification or a tensor of TensorFlow's": {
         ("hooks.base", "run_context.next_step"),
-        ("hooks.named_tensors", "element.outputs"),
-        ("hooks.named_tensors", "key.name"),
-        ("hooks.nan_tensor", "loss.outputs"),
+        ("hooks.base", "element.outputs"),
+        ("hooks.base", "key.name"),
         ("session.threads", "coord.stop_on_exception"),
     },
     "Python's own": {
@@ -309,6 +308,7 @@ SMALL = {
     "tensorflow.train": "a front door",
     "torch": "a front door",
     "arrays.tensorflow": "an adapter to one library",
+    "bridges.tracking": "its public path",
     "events.place": "paths or URLs, for all who open runs",
     "checkpoint.averages": "what tells averages from weights, for sessions and checkpoints",
     "graph.names": "the rules of names, for all who make operations",

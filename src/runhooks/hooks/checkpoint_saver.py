@@ -31,10 +31,7 @@ from runhooks.trigger import Due, Trigger, earliest, tensorflow_timer_of
 
 
 class CheckpointSaverListener:
-    """Base class of objects that a ``CheckpointSaverHook`` calls; its methods do nothing.
-
-    As in ``tf.compat.v1.train``.
-    """
+    """Base class of objects that a ``CheckpointSaverHook`` calls, as in ``tf.compat.v1.train``."""
 
     def begin(self) -> None:
         """Called in the hook's ``begin``; may add to the default graph."""
@@ -64,7 +61,7 @@ def naming_listener(listener: CheckpointSaverListener, phase: str) -> Iterator[N
 
 
 class _Save(NamedTuple):
-    """A save that listeners have not been notified of; ``background`` is None if it is done."""
+    """A save that listeners have not been told of; ``background`` is None if it is done."""
 
     step: int
     path: str
@@ -72,17 +69,11 @@ class _Save(NamedTuple):
 
 
 class _State(NamedTuple):
-    """What a checkpoint would hold: another one of the same is not saved.
-
-    Attributes:
-        step: The global step.
-        changes: How many runs have changed the session.
-        best: The metrics by which the step is among the best so far.
-    """
+    """What a checkpoint would hold: another one of the same is not saved."""
 
     step: int
-    changes: int
-    best: Mapping[str, float]
+    changes: int  # how many runs have changed the session
+    best: Mapping[str, float]  # the metrics by which the step is among the best so far
 
 
 class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
@@ -90,21 +81,17 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
 
     As in ``tf.compat.v1.train``. Checkpoints are ``<checkpoint_dir>/<checkpoint_basename>-<step>``.
     A step that the session was restored from, or that another such hook has already saved, is not
-    saved again, unless hooks have changed it as the session opened, as by an evaluation that is
-    repeated; nor is a state in which ``NanTensorHook`` has found NaN. A resumed run saves at the
-    same steps as an uninterrupted one. Nothing is saved at the end if several ranks have ended at
-    different steps.
+    saved again, unless hooks have changed it as the session opened; nor is a state in which
+    ``NanTensorHook`` has found NaN. A resumed run saves at the same steps as an uninterrupted one.
+    Nothing is saved at the end if several ranks have ended at different steps.
 
-    All event files of the process are flushed before a checkpoint is written, because a resumed run
-    does not compute their steps again. If flushing fails, the checkpoint is saved, and then the
-    error is raised.
+    All event files of the process are flushed before a checkpoint is written. If that fails, the
+    checkpoint is saved, and then the error is raised. If the saver has a ``KeepBest``, an
+    evaluation that is among the best so far is saved as well.
 
-    If the saver has a ``KeepBest``, an evaluation that is among the best so far is saved as well;
-    one that comes after the save of its step, as at the end, replaces that checkpoint.
-
-    With ``Saver(asynchronous=True)``, training continues while a checkpoint is
-    written. Listeners are called when it is on disk, some steps later. If writing fails, the error
-    is raised after the next run. The next save and the end wait for the previous save.
+    With ``Saver(asynchronous=True)``, training continues while a checkpoint is written. Listeners
+    are called when it is on disk, some steps later. If writing fails, the error is raised after the
+    next run. The next save and the end wait for the previous save.
 
         hooks = [rh.CheckpointSaverHook("runs/a", save_steps=1000, saver=rh.Saver(max_to_keep=3))]
 
@@ -115,10 +102,9 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
         saver: The saver. If neither ``saver`` nor ``scaffold`` is given: the one in the graph's
             collection ``GraphKeys.SAVERS``, or a new one for all variables.
         checkpoint_basename: The first part of the names of checkpoints.
-        scaffold: An object whose ``saver`` is the saver.
+        scaffold: Its ``saver`` is the saver.
         listeners: Called before and after each checkpoint.
-        save_graph_def: Whether to write ``graph.pbtxt`` and meta graphs of a TensorFlow graph. The
-            event file of the directory always has the graph.
+        save_graph_def: Whether to write ``graph.pbtxt`` and meta graphs of a TensorFlow graph.
         trigger: Says when to save.
 
     Raises:
@@ -275,15 +261,12 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
 
     def _begin_save(self, session: RawSession, step: int) -> None:
         path = self._path(step)
-        if not session_of(session).is_saved_as(path) or self._lacks_best(session, step):
-            path = self._write_checkpoint(session, step)
+        if not self._is_saved(session, step):
+            path = session_of(session).save_checkpoint(
+                self._get_saver(), self._save_path, step, save_graph_def=self._save_graph_def
+            )
         self._saved = self._state(session, step)
         self._under_way = _Save(step, path, save_under_way(path))
-
-    def _write_checkpoint(self, session: RawSession, step: int) -> str:
-        return session_of(session).save_checkpoint(
-            self._get_saver(), self._save_path, step, save_graph_def=self._save_graph_def
-        )
 
     def _finish_if_done(self, session: RawSession) -> bool:
         save = self._under_way
@@ -301,9 +284,8 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
                 asked = listener.after_save(session, save.step)
             if asked:
                 stopping = True
-                name = type(listener).__name__
-                log = log_of(session)
-                log.info("%s asks to stop after the checkpoint of step %d", name, save.step)
+                text = "%s asks to stop after the checkpoint of step %d"
+                log_of(session).info(text, type(listener).__name__, save.step)
         return stopping
 
     def _wait(self, session: RawSession | None) -> _Save | None:
@@ -327,43 +309,38 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
         return _State(step, session_of(session).changes, self._best_at(step))
 
     def _best_at(self, step: int) -> dict[str, float]:
-        """Return the metrics by which ``step`` is among the best so far."""
         rules = [rule for rule in self._best if rule.is_among_best(step)]
         return {rule.name: float(rule.metric.by_step()[step]) for rule in rules}
 
-    def _lacks_best(self, session: RawSession, step: int) -> bool:
-        """Return whether the session's checkpoint lacks metrics by which it is among the best.
+    def _is_saved(self, session: RawSession, step: int) -> bool:
+        """Return whether the session is saved, with the metrics by which it is among the best.
 
         An evaluation at the end, or one that a resumed session repeats, comes after the save.
         """
-        known = session_of(session).checkpoint_metrics
-        return not self._best_at(step).items() <= known.items()
+        raw = session_of(session)
+        if not raw.is_saved_as(self._path(step)):
+            return False
+        return self._best_at(step).items() <= raw.checkpoint_metrics.items()
 
     def _path(self, step: int) -> str:
         return self._save_path + f"-{step}"  # a URL stays one that can be opened
 
     def _is_restored(self, session: RawSession, step: int) -> bool:
-        """Return whether the session is at a checkpoint that needs no ``after_save``.
-
-        Not if something has changed since, as by an evaluation that the hooks before have repeated.
-        """
-        path = self._path(step)
-        if not session_of(session).is_saved_as(path) or self._lacks_best(session, step):
+        """Return whether the session is at a checkpoint that needs no ``after_save``."""
+        if not self._is_saved(session, step):
             return False
         if session_of(session).has_framework_saver:  # its saves are done at once
             return True
-        saver = self._get_saver()
+        path, saver = self._path(step), self._get_saver()
         saved_here = save_under_way(path) or path in getattr(saver, "last_checkpoints", ())
         return (self._saved or (None,))[0] == step or not saved_here
 
     def _get_saver(self) -> Any:
         if self._saver is None:
-            self._saver = self._find_saver()
+            self._saver = self._find_saver() if self._scaffold is None else self._scaffold.saver
         return self._saver
 
     def _find_saver(self) -> Any:
-        if self._scaffold is not None:
-            return self._scaffold.saver
         savers = self._graph.get_collection(GraphKeys.SAVERS)
         if len(savers) > 1:
             raise RuntimeError(

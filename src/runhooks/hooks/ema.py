@@ -25,11 +25,9 @@ _log = logging.getLogger("runhooks")
 
 
 class MovingAverages:
-    """Moving averages in a graph.
+    """Moving averages, named ``name/part``, in ``graph``, which is the default graph.
 
     Args:
-        graph: The graph, which is the default graph.
-        name: What stands in front of their names.
         parts: The names, in checkpoints, of variables, objects or parts of these.
 
     Raises:
@@ -70,8 +68,6 @@ class MovingAverages:
 def averages_of(name: str, parts: Collection[str]) -> MovingAverages:
     """Return the averages of the default graph of that name; they are added if it has none.
 
-    Arguments are those of ``MovingAverages``.
-
     Raises:
         TypeError: If the graph is a framework's own.
         ValueError: As ``MovingAverages``, or if those of that name are of other parts.
@@ -97,10 +93,11 @@ def _variable_of(graph: Graph, part: str) -> Variable:
         for output in op.outputs
         if isinstance(output, Variable) and not output.on_host
     }
-    ends = [i for i, letter in enumerate(part) if letter == "/"]
-    for end in (len(part), *reversed(ends)):
-        if part[:end] in variables:
-            return variables[part[:end]]
+    owner = part
+    while owner:
+        if owner in variables:
+            return variables[owner]
+        owner = owner.rpartition("/")[0]
     near = suggestion(part.partition("/")[0], variables)
     raise ValueError(f"no variable or object of the graph is named {part!r}{near}")
 
@@ -139,23 +136,20 @@ class EmaHook(TimedHook):
     ``debias``, ``1 - decay``, and 1 in the first update. It computes, in the dtype of the averages,
     ``average + w * (new - average)`` if ``w < 0.5``, or else ``new - (1 - w) * (new - average)``.
     For a module, that is ``torch.lerp(average, new, w)``. On JAX, it is compiled, with ``w`` as an
-    argument.
+    argument. Integers, such as counts, and random keys are copied.
 
     Checkpoints store them as ``"ema/<name>"``: ``rh.load("runs/a", only="ema/state/params")``.
-    Integers, such as counts, and random keys are copied. The buffers of a module are averaged too.
 
         ema = rh.EmaHook("state/params", decay=0.999)
         evaluation = rh.EvaluationHook({"accuracy": accuracy}, every_n_steps=500, averages=ema)
 
     Args:
-        parameters: Their name in checkpoints: of a variable or a part of one, such as
-            ``"state/params"``; of an ``rh.torch`` module or a part of one, such as ``"model"``. Or
-            a list of names.
+        parameters: Their name in checkpoints, or a list of names: of a variable, an ``rh.torch``
+            module, or a part of one.
         decay: The share of the old average that an update keeps; at least 0 and below 1.
         every_n_steps: Update at the multiples of this number. Other runs cost nothing.
         debias: Whether to correct early averages for the small number of updates, as ``optax.ema``
-            does. False: start from the parameters of the first update, like PyTorch's
-            ``AveragedModel``.
+            does. False: start from the first parameters, like PyTorch's ``AveragedModel``.
         name: The prefix of the names of the averages; a second hook needs another one.
         hook_name: As in ``SessionRunHook``.
 
@@ -199,9 +193,7 @@ class EmaHook(TimedHook):
         return self._num_updates
 
     def substituted(self, session: RawSession) -> AbstractContextManager[None]:
-        """Use the averages in place of the parameters inside the ``with`` block.
-
-        Before the first update there are no averages, and the parameters stay.
+        """Use the averages, if there are any yet, for the parameters inside the ``with`` block.
 
         Raises:
             RuntimeError: If the hook is not in a session.

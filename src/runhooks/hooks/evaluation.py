@@ -17,14 +17,9 @@ from runhooks.graph.base import UNKNOWN, BaseGraph
 from runhooks.graph.build import checked_source
 from runhooks.graph.evaluation import EvaluatedStep
 from runhooks.graph.graph import own_graph
-from runhooks.hooks.base import SummaryWriter, step_of
+from runhooks.hooks.base import NamedTensors, SummaryWriter, step_of
 from runhooks.hooks.ema import EmaHook
-from runhooks.hooks.metrics import (
-    EvaluatingHook,
-    Evaluation,
-    number,
-)
-from runhooks.hooks.named_tensors import NamedTensors
+from runhooks.hooks.metrics import EvaluatingHook, Evaluation, number
 from runhooks.hooks.summary_saver import summaries_of
 from runhooks.ranks import current_group
 from runhooks.session.nested import LoopStoppedError, NestedLoop, until_stop
@@ -32,17 +27,13 @@ from runhooks.trigger import Trigger, timer_of
 
 FeedDict = Mapping[Any, Any]
 
-
 _WEIGHT, _SUM_OF = "weight", "sum of "
 
 
 class Means:
-    """The mean of each metric over the runs of an evaluation, weighted if runs have a weight.
+    """The weighted mean of each value that ``is_metric``, over the runs of an evaluation.
 
     A value is read when the next one arrives: the device computes that one meanwhile.
-
-    Args:
-        is_metric: Returns whether a value, which has a name, is to have a mean.
     """
 
     def __init__(self, is_metric: Callable[[Any], bool]) -> None:
@@ -52,11 +43,7 @@ class Means:
         self._unread: tuple[Mapping[str, Any], Any] | None = None
 
     def add(self, values: Mapping[str, Any], weight: Any = 1.0) -> None:
-        """Add the values of one run.
-
-        Raises:
-            ValueError, TypeError: If a metric is not a single number.
-        """
+        """Add the values of one run; raise ValueError or TypeError for one that is no number."""
         self._read()
         if self._sums is None:
             found = [label for label, value in values.items() if self._is_metric(value)]
@@ -64,11 +51,7 @@ class Means:
         self._unread = values, weight
 
     def means(self, add: Callable[[Mapping[str, float]], Mapping[str, float]]) -> dict[str, float]:
-        """Return the means by label, over what ``add`` makes of the sums of this rank.
-
-        Raises:
-            ValueError: If all weights were 0.
-        """
+        """Return the means by label, over what ``add`` makes of the sums of this rank."""
         self._read()
         named = {f"{_SUM_OF}{label}": it for label, it in (self._sums or {}).items()}
         totals = dict(add({_WEIGHT: self._weight, **named}))
@@ -92,51 +75,38 @@ class Means:
 
 
 class Streamed(NamedTuple):
-    """A metric that a graph adds up itself, as those of ``tf.metrics``.
+    """A metric that a graph adds up itself, as those of ``tf.metrics``."""
 
-    Attributes:
-        value: A tensor: its value so far.
-        update: A tensor or operation that adds a batch.
-        resets: Operations that begin anew.
-    """
-
-    value: Any
-    update: Any
-    resets: list[Any]
+    value: Any  # a tensor: its value so far
+    update: Any  # a tensor or operation that adds a batch
+    resets: list[Any]  # operations that begin anew
 
 
 class EvaluationHook(EvaluatingHook):
     """Evaluates during training: calls a test step with test data, and writes the mean metrics.
 
-    The test step is a function as the train step is. Parameters with the name of a state or object
-    of the training get that, ``key`` and ``rng`` a random key for each batch, the same in every
-    evaluation, and the rest the elements of ``data``, which are gone through from the start each
-    time. Of what it returns by name, each single number is a metric: its mean over all batches,
-    weighted by their examples. On a graph of ``rh.torch`` it is called in evaluation mode and
-    without gradients.
+    Parameters of the test step with the name of a state or object of the training get that, ``key``
+    and ``rng`` a random key for each batch, the same in every evaluation, and the rest the elements
+    of ``data``, from their start each time. Of what it returns by name, each single number is a
+    metric: its mean over all batches, weighted by their examples, and over the data of all ranks.
+    On a graph of ``rh.torch`` it is called in evaluation mode and without gradients.
 
         test = rh.EvaluationHook(test_step, test_loader, every_n_epochs=1, output_dir="runs/a/test")
         hooks = [test, rh.stop_if_no_increase_hook(test.metric("accuracy"), patience=5)]
 
-    With several ranks, each evaluates data of its own, and the means are those of all.
+    It evaluates the state after a step before any other hook acts on that step. A resumed run
+    evaluates at the same steps as an uninterrupted one, has the metrics found so far, and repeats
+    an evaluation that a signal has cut off. It evaluates at the end only with
+    ``Trigger(at_end=True)``, because a preempted run must save before it is killed.
 
-    It evaluates the state after a step before any other hook acts on that step, whatever the order
-    of the hooks, so ``stop_if_no_decrease_hook`` and checkpoints use the metrics of the same step.
-    A resumed run evaluates at the same steps as an uninterrupted one, has the metrics found so far,
-    which checkpoints hold, and repeats an evaluation that a signal has cut off. It evaluates at the
-    end only with ``Trigger(at_end=True)``, because a preempted run must save before it is killed.
-
-    The session's other hooks are not called in an evaluation, and its time does not count in steps
-    per second. The metrics are logged, and written under their names. ``hook.metric("accuracy")``
-    is for the hooks and savers that act on one: ``stop_if_no_increase_hook``,
-    ``ReduceOnPlateauHook``, ``KeepBest``. ``hook["pictures"]`` is the tensor of an output, for a
-    summary.
+    The session's other hooks are not called in an evaluation. The metrics are logged, and written
+    under their names. ``hook.metric("accuracy")`` is for hooks and savers that act on one, and
+    ``hook["pictures"]``, the tensor of an output, for a summary.
 
     Args:
-        test_step: The function; or instead a dict of tensors or their names, by the tag to write
-            them under, each a single number per run. On a ``tf.Graph``, also pairs of
-            ``tf.metrics``, ``(value, update_op)``: their local variables are reset before each
-            evaluation, the update runs with each batch, and the value is read at the end.
+        test_step: The function; or a dict of tensors or their names, by the tag to write them
+            under, each a single number per run. On a ``tf.Graph``, also pairs of ``tf.metrics``,
+            ``(value, update_op)``, whose local variables are reset before each evaluation.
         data: What ``test_step`` is called with, as for ``rh.graph``: a loader, a list, or a
             function of the step that returns one. For a dict of tensors: an iterable of the
             feed_dicts of an evaluation. None: the inputs of these tensors start over in each
@@ -150,30 +120,27 @@ class EvaluationHook(EvaluatingHook):
         steps: The maximum number of runs of an evaluation.
         summary_op: A summary or a list of these; or, for summaries of the test step's outputs, a
             function that takes the hook and returns them, ``lambda test: rh.summary.image("a",
-            test["a"])``. Computed with the first batch of each evaluation, and written with the
-            metrics.
-        averages: Evaluate with these moving averages in place of the parameters, which are always
-            restored afterwards. The ``EmaHook`` has to be in the same session.
+            test["a"])``. Computed with the first batch of each evaluation.
+        averages: Evaluate with the moving averages of this ``EmaHook`` of the same session.
         weight: A tensor or its name: the weight of a run in the means. None: the number of
-            examples in its batch, or for a dict of tensors 1, however many examples a run has.
+            examples in its batch, or for a dict of tensors 1.
         hooks: Called in the runs of an evaluation; for them, each evaluation is a separate session.
             If one asks to stop, the evaluation ends and the training continues.
         output_dir: The directory to write to if ``summary_writer`` is None. With neither, metrics
-            are only logged: the hook does not write to the directory of its session.
+            are only logged.
         summary_writer: The writer to write with.
         hook_name: As in ``SessionRunHook``.
 
     Raises:
         ValueError: Unless exactly one of ``every_n_epochs``, ``every_n_steps`` and ``trigger`` is
             given. In ``begin``: if the test step has a parameter that nothing is left for, or
-            metrics need a training step of ``rh.torch``. In ``begin`` or, where only an evaluation
-            can tell, in the first one: if another hook acts on a metric that there is not. In an
-            evaluation: if it draws from an input of the training or changes a saved variable, or if
-            metrics of a dict are not single numbers. Parameters and buffers of PyTorch that
-            functions change in place stay changed, without an error. In a step: if it is to fetch
-            an output of the test step.
+            metrics need a training step of ``rh.torch``. In ``begin`` or in the first evaluation:
+            if another hook acts on a metric that there is not. In an evaluation: if it draws from
+            an input of the training or changes a saved variable, or if metrics of a dict are not
+            single numbers. (Parameters and buffers of PyTorch that functions change in place stay
+            changed, without an error.) In a step: if it is to fetch an output of the test step.
         TypeError: If ``test_step`` is neither a function nor a dict; in ``begin``, if a metric of
-            the dict is nothing that has a value.
+            the dict has no value.
         RuntimeError: In an evaluation: if the data are empty.
     """
 
@@ -221,8 +188,6 @@ class EvaluationHook(EvaluatingHook):
     def __getitem__(self, output: str) -> Tensor:
         """Return the tensor of an output of the test step, as of the batch that is evaluated.
 
-        The test step becomes part of the default graph now, if it is not yet.
-
         Raises:
             TypeError: If the hook has no test step.
         """
@@ -236,11 +201,7 @@ class EvaluationHook(EvaluatingHook):
         self._enter(graph)
         if self._test_step is None:
             self._know(self._metrics)
-            pairs = {name: it for name, it in self._metrics.items() if _is_pair(it)}
-            self._streamed = {name: _streamed(graph, name, *it) for name, it in pairs.items()}
-            single = {name: it for name, it in self._metrics.items() if name not in pairs}
-            for name, it in single.items():
-                _check_metric(graph, name, it)
+            single, self._streamed = _split(graph, self._metrics)
             self._fetches: list[Any] = [NamedTensors(single).fetches()]
         else:
             added = self._added()
@@ -285,7 +246,7 @@ class EvaluationHook(EvaluatingHook):
     def _evaluate_parameters(
         self, session: RawSession, training: SessionRunArgs | None
     ) -> Evaluation:
-        means = Means(_is_number if self._test_step is not None else _is_any)
+        means = Means(_is_number if self._test_step is not None else lambda value: True)
         shown: list[Any] = []  # an evaluation that a stop ends writes nothing: it is repeated
         feeds = until_stop(session, self._feeds(session, training), is_at_end=training is None)
 
@@ -354,17 +315,8 @@ class EvaluationHook(EvaluatingHook):
     ) -> list[Any]:
         """Return the inputs of an evaluation; of TensorFlow, iterators and queues.
 
-        A training and its evaluation may share an iterator that can be switched to other data, or a
-        queue.
-
-        Args:
-            session: The session of the training.
-            feed_dict: The feeds of the first run of the evaluation.
-            training: The request of the training for a run, if it is known.
-
         Raises:
-            ValueError: If both draw from one input, or if the evaluation changes a saved variable,
-                with which the training would go on.
+            ValueError: If ``training`` draws from one too, or if a saved variable is changed.
         """
         graph, feeds = graph_of(session.graph), feed_dict or ()
         saved = set(graph.get_collection(GraphKeys.GLOBAL_VARIABLES))
@@ -413,35 +365,24 @@ def _check_what(test_step: Any, data: Any, outputs: Any) -> None:
         raise TypeError(f'outputs must be a list of names such as ["loss"], got {outputs!r}')
 
 
-def _is_pair(metric: Any) -> bool:
-    return isinstance(metric, tuple | list) and len(metric) == 2
-
-
-def _streamed(graph: BaseGraph, name: str, value: Any, update: Any) -> Streamed:
-    """Return the metric ``name`` as elements of ``graph``; raise TypeError if it is none."""
-    try:
-        value, update = map(graph.as_graph_element, (value, update))
-        return Streamed(value, update, graph.resets_of(value, update))
-    except TypeError:
-        raise _no_metric(name, (value, update)) from None
-
-
-def _check_metric(graph: BaseGraph, name: str, metric: Any) -> None:
-    try:
-        graph.as_graph_element(metric)
-    except TypeError:
-        raise _no_metric(name, metric) from None
-
-
-def _no_metric(name: str, metric: Any) -> TypeError:
-    return TypeError(
-        f"the metric {name!r} must be a tensor, its name, or on a tf.Graph a pair of tf.metrics, "
-        f"(value, update_op), got {metric!r}"
-    )
-
-
-def _is_any(value: Any) -> bool:
-    return True
+def _split(
+    graph: BaseGraph, metrics: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Streamed]]:
+    """Return the metrics that are single tensors, and those that are pairs, by name."""
+    single, streamed = {}, {}
+    for name, metric in metrics.items():
+        try:
+            if isinstance(metric, tuple | list) and len(metric) == 2:
+                value, update = map(graph.as_graph_element, metric)
+                streamed[name] = Streamed(value, update, graph.resets_of(value, update))
+            else:
+                single[name] = graph.as_graph_element(metric)
+        except TypeError:
+            raise TypeError(
+                f"the metric {name!r} must be a tensor, its name, or on a tf.Graph a pair of "
+                f"tf.metrics, (value, update_op), got {metric!r}"
+            ) from None
+    return single, streamed
 
 
 def _is_number(value: Any) -> bool:

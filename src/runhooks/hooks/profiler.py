@@ -35,14 +35,14 @@ from runhooks.trigger import Due, Trigger, tensorflow_timer_of
 
 
 class ProfileFolder:
-    """The folder ``output_dir``; one in a store has its files written on this machine first."""
+    """The folder ``output_dir``; the files of one in a store are written on this machine first."""
 
     def __init__(self, output_dir: str | os.PathLike[str]) -> None:
         self._place = path_of(place(output_dir=output_dir))
         self._temporary: Path | None = None
 
     def make(self) -> Path:
-        """Make the folder that a profiler writes to, and return it."""
+        """Make and return the folder that a profiler writes to."""
         if not isinstance(self._place, StorePath):
             self._place.mkdir(parents=True, exist_ok=True)
             return self._place
@@ -52,11 +52,11 @@ class ProfileFolder:
         return self._temporary
 
     def publish(self, written: Path) -> str:
-        """Return where ``written``, a file or folder in the one that was made, is in the end."""
+        """Return where ``written``, a file or folder in that one, is in the end."""
         temporary = self._temporary
         if temporary is None:
             return str(written)
-        for file in [path for path in temporary.rglob("*") if path.is_file()]:
+        for file in filter(Path.is_file, list(temporary.rglob("*"))):
             name = file.relative_to(temporary).as_posix()
             (self._place / name).write_bytes(file.read_bytes())
             file.unlink()
@@ -75,10 +75,9 @@ class ProfilerHook(TimedHook, TensorFlowHook):
     - TensorFlow: ``timeline-<step>.json`` for each step, for Perfetto or chrome://tracing; the run
       is also recorded in the event file of the directory.
 
-    A profile contains only these steps, including all work of the device for them: the hook waits
-    for the device before and after. The first step of a session, which compiles, is profiled only
-    if the ``on_steps`` of a trigger name it. A profiler that fails causes a warning, and the loop
-    continues.
+    A profile contains all work of the device for these steps, and no other: the hook waits for the
+    device before and after. The first step of a session, which compiles, is profiled only if the
+    ``on_steps`` of a trigger name it. A profiler that fails causes only a warning.
 
         trigger = rh.Trigger(on_steps=[100])
         hooks = [rh.ProfilerHook(output_dir="runs/a", num_steps=5, trigger=trigger)]
@@ -95,8 +94,7 @@ class ProfilerHook(TimedHook, TensorFlowHook):
 
     Raises:
         ValueError: Unless exactly one of ``save_steps``, ``save_secs`` and ``trigger`` is given;
-            for a number that is not above zero; for a trigger with ``at_end``, because there is no
-            step to profile then.
+            for a number that is not above zero; for a trigger with ``at_end``.
     """
 
     def __init__(
