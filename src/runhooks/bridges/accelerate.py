@@ -53,11 +53,10 @@ class Hooks(TorchLoopHooks):
     ``"learning_rate"``, ``"model/layer.weight"`` and others. ``docs/bridges.md`` says more.
 
     The global step counts updates: batches at which ``accelerator.sync_gradients`` is true.
+    Arguments and errors are those of ``LoopHooks``, and:
 
     Args:
         accelerator: The accelerator, of one process.
-        hooks, output_dir, save_summaries_steps, log_step_count_steps: As for ``LoopHooks``, with
-            its errors.
         model: The module to train, as ``prepare`` returned it.
         optimizer: Its optimizer, as ``prepare`` returned it, or a list of several.
 

@@ -72,7 +72,6 @@ class BatchValues:
         return self.other(name)
 
     def names(self) -> list[str]:
-        """Return the names that are known now."""
         metrics = [f"metrics/{it}" for it in self.metrics()]
         return ["loss", *metrics, "metrics", *self.other_names()]
 
@@ -158,7 +157,7 @@ class BatchGraph(ValueGraph):
         self._checked: set[Any] = set()
         with self.as_default():
             get_or_create_global_step()
-            self.batch = group(name=BATCH)  # stands for the framework's batch
+            self.batch = group(name=BATCH)
 
     @property
     def values(self) -> BatchTensors:
@@ -192,7 +191,6 @@ class BatchSession(Session):
         self._move_to(step)
 
     def count(self, step: int) -> None:
-        """Note a batch that has led to the global step ``step``."""
         self._move_to(step)
         self._values.runs += 1
         self._values.changes += 1

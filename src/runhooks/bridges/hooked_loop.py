@@ -26,7 +26,7 @@ from runhooks.contract import (
 from runhooks.errors import add_note, cause, described, good_ends
 from runhooks.hooks import StepCounterHook, SummarySaverHook
 from runhooks.hooks.base import SummaryWriter, step_of
-from runhooks.hooks.metrics import EvaluatingHook, Evaluation, number
+from runhooks.hooks.metrics import EvaluatingHook, number
 from runhooks.session.hook_list import HookList, caught, in_order, raise_first
 from runhooks.session.hooked import Asked, LiveSession
 from runhooks.session.scheduled_hook import noting_hook
@@ -81,7 +81,7 @@ class HookedLoop:
         self._given = in_order(hooks)
         self._output_dir = output_dir
         self._save_steps, self._count_steps = save_summaries_steps, log_step_count_steps
-        self._hooks: HookList | None = None  # between open and end or fail
+        self._hooks: HookList | None = None
         self._session: BatchSession | None = None
         self._states: Mapping[str, Any] = {}
         self._stop_reason: str | None = None
@@ -109,7 +109,7 @@ class HookedLoop:
         if number > 1:
             raise ValueError(
                 f"hooks in a loop of {self.graph.title} work in one process, and this training has "
-                f"{number}: one that stops would leave the others waiting"
+                f"{number}"
             )
 
     def open(self, step: int) -> bool:
@@ -248,7 +248,7 @@ class HookedLoop:
                 if request.feed_dict:
                     raise ValueError(
                         f"feed_dict must be empty, got {list(request.feed_dict)}: a hook cannot "
-                        f"feed the batches of {self.graph.title}, which draws its own"
+                        f"feed the batches of {self.graph.title}"
                     )
                 if request.fetches is not None:
                     self.graph.check(request.fetches)
@@ -286,13 +286,11 @@ class ValidationHook(EvaluatingHook):
     A metric that is no single number, such as a confusion matrix, is left out.
 
         validation = rh.bridges.ValidationHook(output_dir="runs/a/eval")
-        loss = validation.metric("val_loss")
-        stop = rh.stop_if_no_decrease_hook(loss, max_steps_without_decrease=500)
-        model.fit(..., callbacks=[rh.bridges.keras.Hooks([validation, stop])])
+        stop = rh.stop_if_no_decrease_hook(validation.metric("val_loss"), patience=5)
 
     Args:
-        output_dir: The directory to write the metrics to if ``summary_writer`` is None.
-        summary_writer: The writer to write with.
+        output_dir: Where to write the metrics, without a ``summary_writer``.
+        summary_writer: The writer.
         hook_name: As in ``SessionRunHook``.
     """
 
@@ -317,10 +315,6 @@ class ValidationHook(EvaluatingHook):
         """Take the metrics of a validation at the current step.
 
         One that is not ``is_own`` is ignored if it lacks a metric that hooks act on.
-
-        Raises:
-            TypeError: If a metric that hooks act on is no number.
-            ValueError: If there is no such metric, or it is an array.
         """
         if is_own or self._wanted <= metrics.keys():
             self._metrics, self._is_new = self._numbers(metrics), True
@@ -346,8 +340,10 @@ class ValidationHook(EvaluatingHook):
                     raise
         return found
 
-    def _run_evaluation(self, session: RawSession, training: SessionRunArgs | None) -> Evaluation:
-        return Evaluation(self._metrics, 1)
+    def _run_evaluation(
+        self, session: RawSession, training: SessionRunArgs | None
+    ) -> tuple[Mapping[str, float], int]:
+        return self._metrics, 1
 
 
 class LoopHooks:

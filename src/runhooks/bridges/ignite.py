@@ -65,11 +65,10 @@ class Hooks(TorchLoopHooks):
     or ``optimizer``, ``"model/layer.weight"``, ``"learning_rate"`` and others.
     ``docs/reference/bridges.md`` says more of these, of steps, stops, errors and checkpoints.
 
-    Attach metrics that change in each iteration before these hooks.
+    Attach metrics that change in each iteration before these hooks. Arguments and errors are those
+    of ``LoopHooks``, and:
 
     Args:
-        hooks, output_dir, save_summaries_steps, log_step_count_steps: As for ``LoopHooks``, with
-            its errors.
         model: The module that the engine trains.
         optimizer: Its optimizer, or a list of several.
     """

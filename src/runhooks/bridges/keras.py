@@ -20,7 +20,7 @@ require("keras", "keras>=3")
 
 import keras  # noqa: E402
 
-_ATTRIBUTE = "runhooks_hooks"  # of a model, saved and loaded with it
+_ATTRIBUTE = "runhooks_hooks"
 _KEY, _STEP_KEY = "states", "global_step"
 
 
@@ -39,7 +39,7 @@ class Hooks(LoopHooks, keras.callbacks.Callback):
 
     def _make_graph(self) -> BatchGraph:
         self._values = _KerasValues(self)
-        self._step = 0  # that the epoch began with
+        self._step = 0
         return _KerasGraph(self._values, _engine(), self._reporting)
 
     def set_model(self, model: Any) -> None:
@@ -82,7 +82,7 @@ class Hooks(LoopHooks, keras.callbacks.Callback):
         """Let Keras, which looks after a batch whether it is to stop, make nothing of its first."""
         model = self.model
         model.stop_training = True
-        self._step -= model.steps_per_execution  # which on_train_batch_end adds
+        self._step -= model.steps_per_execution
         train_function = model.train_function
 
         def passing(*args: Any) -> Any:

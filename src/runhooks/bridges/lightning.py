@@ -22,7 +22,7 @@ class _LightningValues(TorchValues):
         super().__init__()
         self.trainer: Any = None
         self.outputs: Any = None
-        self._before: dict[str, Any] = {}  # the metrics when a validation began
+        self._before: dict[str, Any] = {}
         self._validated: set[str] = set()
 
     def loss(self) -> Any:

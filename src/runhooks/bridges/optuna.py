@@ -27,12 +27,11 @@ class PruningHook(MetricHook):
         metric: A metric of an ``EvaluationHook`` in the same session, of which every value is
             reported; or a tensor or its name, a single number.
         every_n_steps: Fetch a tensor at the multiples of this number.
-        trigger: Says when to fetch a tensor.
+        trigger: When to fetch a tensor.
         every_n_epochs: Fetch a tensor at the last step of every so many epochs.
 
     Raises:
-        ValueError: For a tensor without exactly one of ``every_n_steps``, ``every_n_epochs`` and
-            ``trigger``, and a metric with one of these.
+        ValueError: For a tensor without exactly one cadence, and a metric with one.
         TypeError: If ``trial`` has no ``report``.
     """
 

@@ -23,13 +23,13 @@ class TrackingHook(FetchingHook):
         tensors: Tensors, or their names: a dict by the name to log them under, or a list. What is
             None, as the loss of a batch that Lightning skips, is left out.
         every_n_steps: Log at the multiples of this number.
-        trigger: Says when to log.
+        trigger: When to log.
         every_n_epochs: Log at the last step of every so many epochs.
 
     Raises:
         TypeError: If ``log`` cannot be called or ``tensors`` is neither a dict nor a list.
-        ValueError: Unless exactly one of ``every_n_steps``, ``every_n_epochs`` and ``trigger`` is
-            given; in a run, for a value that is not a single number.
+        ValueError: Unless exactly one cadence is given; in a run, for a value that is not a single
+            number.
     """
 
     asks_on_all: ClassVar[bool] = True

@@ -26,7 +26,7 @@ class _TrainerValues(TorchValues):
         self.evaluated: dict[str, Any] = {}
         self._evaluated_step: int | None = None
         self._losses: list[Any] = []
-        self._put_back: Callable[[], None] | None = None  # the step of the trainer
+        self._put_back: Callable[[], None] | None = None
 
     def listen(self) -> None:
         """Take what the step of the trainer returns from now on."""
@@ -36,7 +36,6 @@ class _TrainerValues(TorchValues):
             self._put_back = _listening(self.trainer, self._losses)
 
     def stop_listening(self) -> None:
-        """Leave the trainer alone."""
         if self._put_back is not None:
             self._put_back()
             self._put_back = None
@@ -115,8 +114,8 @@ class Hooks(TorchLoopHooks, TrainerCallback, ExportableState):
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if args.restore_callback_states_from_checkpoint:
             raise ValueError(
-                "restore_callback_states_from_checkpoint must be False: Trainer puts a new "
-                "callback without hooks in the place of this one, which restores itself"
+                "restore_callback_states_from_checkpoint must be False: this callback restores "
+                "itself, and Trainer would put one without hooks in its place"
             )
         self._loop.check_processes(args.world_size)
         saved = state.stateful_callbacks.get(type(self).__name__)
@@ -151,7 +150,7 @@ class Hooks(TorchLoopHooks, TrainerCallback, ExportableState):
         own = values.own_evaluations()
         is_own = own <= values.evaluated.keys()
         if not is_own and not own.isdisjoint(metrics):
-            return  # those of other sets follow
+            return
         if self._loop.after_validation(values.evaluated, is_own):
             control.should_training_stop = True
 

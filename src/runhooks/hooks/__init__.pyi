@@ -1,6 +1,6 @@
 from runhooks.errors import NanLossDuringTrainingError as NanLossDuringTrainingError
-from runhooks.hooks.checkpoint_saver import CheckpointSaverHook as CheckpointSaverHook
-from runhooks.hooks.checkpoint_saver import CheckpointSaverListener as CheckpointSaverListener
+from runhooks.hooks.diagnosis import ProfilerHook as ProfilerHook
+from runhooks.hooks.diagnosis import WatchdogHook as WatchdogHook
 from runhooks.hooks.early_stopping import make_early_stopping_hook as make_early_stopping_hook
 from runhooks.hooks.early_stopping import read_eval_metrics as read_eval_metrics
 from runhooks.hooks.early_stopping import stop_if_higher_hook as stop_if_higher_hook
@@ -16,7 +16,9 @@ from runhooks.hooks.others import FinalOpsHook as FinalOpsHook
 from runhooks.hooks.others import GarbageCollectionHook as GarbageCollectionHook
 from runhooks.hooks.others import GlobalStepWaiterHook as GlobalStepWaiterHook
 from runhooks.hooks.others import SavedStateHook as SavedStateHook
-from runhooks.hooks.profiler import ProfilerHook as ProfilerHook
+from runhooks.hooks.saving import CheckpointSaverHook as CheckpointSaverHook
+from runhooks.hooks.saving import CheckpointSaverListener as CheckpointSaverListener
+from runhooks.hooks.saving import SummarySaverHook as SummarySaverHook
 from runhooks.hooks.showing import LoggingTensorHook as LoggingTensorHook
 from runhooks.hooks.showing import ProgressHook as ProgressHook
 from runhooks.hooks.speed import HookTimesHook as HookTimesHook
@@ -26,5 +28,3 @@ from runhooks.hooks.speed import ThroughputHook as ThroughputHook
 from runhooks.hooks.stopping import NanTensorHook as NanTensorHook
 from runhooks.hooks.stopping import StopAtStepHook as StopAtStepHook
 from runhooks.hooks.stopping import TimeLimitHook as TimeLimitHook
-from runhooks.hooks.summary_saver import SummarySaverHook as SummarySaverHook
-from runhooks.hooks.watchdog import WatchdogHook as WatchdogHook

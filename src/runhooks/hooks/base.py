@@ -94,11 +94,7 @@ SummaryWriter: TypeAlias = AnyWriter
 
 
 class SummaryOutput:
-    """Writes for one hook: with a given writer, or that of a directory; with neither, nowhere.
-
-    Raises:
-        TypeError: If ``summary_writer`` cannot write summaries.
-    """
+    """Writes for one hook: with a given writer, or that of a directory; with neither, nowhere."""
 
     def __init__(
         self,
@@ -114,7 +110,6 @@ class SummaryOutput:
 
     @property
     def has_place(self) -> bool:
-        """Whether there is a directory or a writer to write to."""
         return self._output_dir is not None or self._given is not None
 
     def open(self, on_each_rank: bool = False) -> None:
@@ -138,12 +133,10 @@ class SummaryOutput:
         mark_start(session_of(session), step_of(session), self._given, self.add_session_log)
 
     def add_session_log(self, session_log: SessionLog, step: int) -> None:
-        """Add ``session_log`` at ``step``."""
         if self.writer is not None:
             self.writer.add_session_log(self._message(session_log), step)
 
     def add_summary(self, summary: Any, step: int) -> None:
-        """Add ``summary`` at ``step``."""
         if self.writer is not None:
             self.writer.add_summary(self._message(summary), step)
 
@@ -199,6 +192,13 @@ class TimedHook(_TimerHook):
     It has no ``next_due``: a session heeds the one that stands beside ``before_run`` and
     ``after_run`` in a class.
     """
+
+    def _count_from_start(self, session: RawSession) -> None:
+        """Start the timer; unless it has triggered before, it counts from here."""
+        step = step_of(session)
+        self._timer.start(step, session_of(session).epochs)
+        if self._timer.last_triggered_step() is None:
+            self._timer.update_last_triggered_step(step)
 
     def state_dict(self) -> Mapping[str, Any]:
         return self._timer.state_dict()
@@ -283,15 +283,7 @@ class StepReadingHook(TensorFlowHook):
 
 
 class NamedTensors:
-    """Tensors that a hook shows or evaluates, under labels.
-
-    Args:
-        tensors: Tensors or their names: a dict by label, shown in the order of the labels, or one
-            or a list, each shown under its own name.
-
-    Raises:
-        TypeError: If it is neither.
-    """
+    """Tensors or their names: a dict by label, or one or a list, each under its own name."""
 
     def __init__(self, tensors: Mapping[str, Any] | Iterable[Any]) -> None:
         if isinstance(tensors, str | Tensor | Operation):
@@ -304,12 +296,7 @@ class NamedTensors:
         self.by_key: dict[Any, Any] = {key: given[key] for key in self.listed}
 
     def fetches(self) -> dict[Any, Any]:
-        """Return the tensors of the default graph by key: a label, or an element of the list.
-
-        Raises:
-            KeyError, TypeError, ValueError: For anything that is not a tensor of the graph, is more
-                than one, or is a summary.
-        """
+        """Return the tensors of the default graph by key: a label, or an element of the list."""
         graph, found = get_default_graph(), {}
         for key, part in self.by_key.items():
             element = graph.as_graph_element(part)
@@ -327,11 +314,7 @@ class NamedTensors:
 
 
 def outputs_of(argument: str, element: Any) -> tuple[Any, ...]:
-    """Return the outputs of an operation, or a tensor as the only one.
-
-    Raises:
-        ValueError: If there is none, or it is a summary, which has no number to show or to check.
-    """
+    """Return the outputs of an operation, or a tensor as the only one; there is one at least."""
     if is_summary(element):
         raise ValueError(
             f"{argument} must not be a summary, got {element.name!r}: give the tensor that the "

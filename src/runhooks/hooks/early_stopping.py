@@ -69,14 +69,12 @@ class EvalMetrics:
 class Rule:
     """Says why to stop, by the values of a metric that evaluations have found; "" until then.
 
-    Args:
-        word: ``"higher"`` or ``"lower"``, ``"increase"`` or ``"decrease"``.
-        estimator, name, eval_dir, min_steps: As for ``stop_if_higher_hook``.
-        **limit: The argument that says when to stop, by its name.
+    ``word`` is ``"higher"`` or ``"lower"``, ``"increase"`` or ``"decrease"``; ``limit`` is the
+    argument of that rule.
     """
 
-    prefix: ClassVar[str]  # of the name of the hook
-    check: ClassVar[Callable[..., None]]  # of the limit
+    prefix: ClassVar[str]
+    check: ClassVar[Callable[..., None]]
 
     def __init__(
         self,
@@ -102,7 +100,7 @@ class Rule:
         assert name is not None
         arguments.instance(str, metric_name=name)
         if isinstance(estimator, EvaluatingHook):
-            estimator.metric(name)  # it raises an error if it has none of that name
+            estimator.metric(name)
         arguments.whole(0, min_steps=min_steps)
         arguments.given(**limit)
         self.check(**limit)
@@ -145,9 +143,8 @@ def _source(estimator: Any, eval_dir: str | os.PathLike[str] | None) -> tuple[Re
         return hook.metrics_in_training, hook.title
     if eval_dir is None or hook is not None:
         raise ValueError(
-            "estimator must be an rh.EvaluationHook of this loop or one of its metrics, "
-            "hook.metric(name); or give None, and eval_dir, the directory to which evaluations "
-            f"write; got {estimator!r} and eval_dir={eval_dir!r}"
+            "estimator must be an rh.EvaluationHook of this loop or its hook.metric(name); or give "
+            f"None, and the eval_dir of evaluations; got {estimator!r} and eval_dir={eval_dir!r}"
         )
     return EvalMetrics(eval_dir).read, os.fspath(eval_dir)
 
@@ -164,8 +161,7 @@ class Threshold(Rule):
             if math.isnan(value) and not self._warned:
                 self._warned = True
                 _log.warning(
-                    "the metric %r is NaN at step %d: a NaN is neither higher nor lower than the "
-                    "threshold %g, and does not stop the loop",
+                    "the metric %r is NaN at step %d: neither higher nor lower than the limit %g",
                     *(self._metric, step, self._limit),
                 )
             if self._is_better(value, self._limit):
@@ -262,8 +258,7 @@ class EarlyStoppingHook(TimedHook):
             return
         because = f": {why}" if isinstance(why, str) else ""
         _log.info("%s asks to stop at step %d%s", self.hook_name, step, because)
-        # TensorFlow's take no reason.
-        if isinstance(why, str) and isinstance(asked, SessionRunContext | Coordinator):
+        if isinstance(why, str) and isinstance(asked, SessionRunContext | Coordinator):  # ours
             asked.request_stop(reason=why)
         else:
             asked.request_stop()
@@ -286,11 +281,11 @@ def make_early_stopping_hook(
         should_stop_fn: Returns whether to stop; a str says why. Each process calls its own.
         run_every_secs: Call it at the first step, and then every this many seconds.
         run_every_steps: Call it at the multiples of this number.
-        trigger: Says when to call it.
+        trigger: When to call it.
 
     Raises:
-        TypeError: If ``should_stop_fn`` is not a function, or ``estimator`` is not None.
-        ValueError: If more than one of the last three is given.
+        TypeError: If ``should_stop_fn`` is no function, or ``estimator`` is not None.
+        ValueError: If more than one cadence is given.
     """
     if estimator is not None:
         raise TypeError(f"estimator must be None, got {estimator!r}: each process decides itself")
@@ -328,10 +323,10 @@ def stop_if_higher_hook(
         min_steps: Ignore evaluations before this global step.
         run_every_secs: Check at the first step, and then every this many seconds.
         run_every_steps: Check at the multiples of this number.
-        trigger: Says when to check.
+        trigger: When to check.
 
     Raises:
-        ValueError: If more than one of the last three is given, or unless one of ``estimator`` and
+        ValueError: If more than one cadence is given, or unless one of ``estimator`` and
             ``eval_dir`` says where to read.
     """
     where = estimator, metric_name, eval_dir, min_steps
@@ -350,9 +345,11 @@ def stop_if_lower_hook(
     *,
     trigger: Trigger | None = None,
 ) -> SessionRunHook:
-    """As ``stop_if_higher_hook``, for a metric below ``threshold``.
+    """Return a hook that asks to stop once an evaluation finds a metric below ``threshold``.
 
-    hook = rh.stop_if_lower_hook(evaluation.metric("loss"), threshold=0.01)
+    The arguments are those of ``stop_if_higher_hook``.
+
+        hook = rh.stop_if_lower_hook(evaluation.metric("loss"), threshold=0.01)
     """
     where = estimator, metric_name, eval_dir, min_steps
     rule = Threshold("lower", *where, threshold=threshold)
@@ -400,10 +397,12 @@ def stop_if_no_decrease_hook(
     patience: int | None = None,
     trigger: Trigger | None = None,
 ) -> SessionRunHook:
-    """As ``stop_if_no_increase_hook``, for a metric that should decrease.
+    """Return a hook that asks to stop when a metric has stopped decreasing.
 
-    loss = evaluation.metric("loss")
-    hook = rh.stop_if_no_decrease_hook(loss, patience=5)
+    The arguments are those of ``stop_if_no_increase_hook``, for a decrease.
+
+        loss = evaluation.metric("loss")
+        hook = rh.stop_if_no_decrease_hook(loss, patience=5)
     """
     where = estimator, metric_name, eval_dir, min_steps
     steps = {"max_steps_without_decrease": max_steps_without_decrease}

@@ -19,8 +19,8 @@ from runhooks.graph.evaluation import EvaluatedStep
 from runhooks.graph.graph import own_graph
 from runhooks.hooks.base import NamedTensors, SummaryWriter, step_of
 from runhooks.hooks.ema import EmaHook
-from runhooks.hooks.metrics import EvaluatingHook, Evaluation, number
-from runhooks.hooks.summary_saver import summaries_of
+from runhooks.hooks.metrics import EvaluatingHook, number
+from runhooks.hooks.saving import summaries_of
 from runhooks.ranks import current_group
 from runhooks.session.nested import LoopStoppedError, NestedLoop, until_stop
 from runhooks.trigger import Trigger, timer_of
@@ -75,33 +75,28 @@ class Means:
 
 
 class Streamed(NamedTuple):
-    """A metric that a graph adds up itself, as those of ``tf.metrics``."""
+    """A metric that a graph adds up itself, with what adds a batch, and what begins anew."""
 
-    value: Any  # a tensor: its value so far
-    update: Any  # a tensor or operation that adds a batch
-    resets: list[Any]  # operations that begin anew
+    value: Any
+    update: Any
+    resets: list[Any]
 
 
 class EvaluationHook(EvaluatingHook):
     """Evaluates during training: calls a test step with test data, and writes the mean metrics.
 
     Parameters of the test step with the name of a state or object of the training get that, ``key``
-    and ``rng`` a random key for each batch, the same in every evaluation, and the rest the elements
-    of ``data``, from their start each time. Of what it returns by name, each single number is a
-    metric: its mean over all batches, weighted by their examples, and over the data of all ranks.
-    On a graph of ``rh.torch`` it is called in evaluation mode and without gradients.
+    and ``rng`` a random key for each batch, and the rest the elements of ``data``. Of what it
+    returns by name, each single number is a metric: its mean over the batches of all ranks,
+    weighted by their examples. ``docs/evaluation.md`` says more.
 
         test = rh.EvaluationHook(test_step, test_loader, every_n_epochs=1, output_dir="runs/a/test")
         hooks = [test, rh.stop_if_no_increase_hook(test.metric("accuracy"), patience=5)]
 
-    It evaluates the state after a step before any other hook acts on that step. A resumed run
-    evaluates at the same steps as an uninterrupted one, has the metrics found so far, and repeats
-    an evaluation that a signal has cut off. It evaluates at the end only with
-    ``Trigger(at_end=True)``, because a preempted run must save before it is killed.
-
-    The session's other hooks are not called in an evaluation. The metrics are logged, and written
-    under their names. ``hook.metric("accuracy")`` is for hooks and savers that act on one, and
-    ``hook["pictures"]``, the tensor of an output, for a summary.
+    It evaluates before any other hook acts on a step, and at the end only with
+    ``Trigger(at_end=True)``. A resumed run has the metrics found so far. The session's other hooks
+    are not called in an evaluation. ``hook.metric("accuracy")`` is for hooks and savers that act on
+    one, and ``hook["pictures"]``, the tensor of an output, for a summary.
 
     Args:
         test_step: The function; or a dict of tensors or their names, by the tag to write them
@@ -115,7 +110,7 @@ class EvaluationHook(EvaluatingHook):
             dataset; one of ``hooks`` has to reset anything else.
         every_n_epochs: Evaluate at the last step of every so many epochs.
         every_n_steps: Evaluate at the multiples of this number.
-        trigger: Says when to evaluate.
+        trigger: When to evaluate.
         outputs: Names for what ``test_step`` returns without names.
         steps: The maximum number of runs of an evaluation.
         summary_op: A summary or a list of these; or, for summaries of the test step's outputs, a
@@ -126,19 +121,19 @@ class EvaluationHook(EvaluatingHook):
             examples in its batch, or for a dict of tensors 1.
         hooks: Called in the runs of an evaluation; for them, each evaluation is a separate session.
             If one asks to stop, the evaluation ends and the training continues.
-        output_dir: The directory to write to if ``summary_writer`` is None. With neither, metrics
-            are only logged.
-        summary_writer: The writer to write with.
+        output_dir: Where to write, without a ``summary_writer``. With neither, metrics are only
+            logged.
+        summary_writer: The writer.
         hook_name: As in ``SessionRunHook``.
 
     Raises:
-        ValueError: Unless exactly one of ``every_n_epochs``, ``every_n_steps`` and ``trigger`` is
-            given. In ``begin``: if the test step has a parameter that nothing is left for, or
-            metrics need a training step of ``rh.torch``. In ``begin`` or in the first evaluation:
-            if another hook acts on a metric that there is not. In an evaluation: if it draws from
-            an input of the training or changes a saved variable, or if metrics of a dict are not
-            single numbers. (Parameters and buffers of PyTorch that functions change in place stay
-            changed, without an error.) In a step: if it is to fetch an output of the test step.
+        ValueError: Unless exactly one cadence is given. In ``begin``: if the test step has a
+            parameter that nothing is left for, or metrics need a training step of ``rh.torch``. In
+            ``begin`` or in the first evaluation: if another hook acts on a metric that there is
+            not. In an evaluation: if it draws from an input of the training or changes a saved
+            variable, or if metrics of a dict are not single numbers. (Parameters and buffers of
+            PyTorch that functions change in place stay changed, without an error.) In a step: if it
+            is to fetch an output of the test step.
         TypeError: If ``test_step`` is neither a function nor a dict; in ``begin``, if a metric of
             the dict has no value.
         RuntimeError: In an evaluation: if the data are empty.
@@ -176,14 +171,14 @@ class EvaluationHook(EvaluatingHook):
         self._evaluated: EvaluatedStep | None = None
         self._graph: BaseGraph | None = None  # that of the next two
         self._summary_op = summary_op
-        self._shown: list[Any] | None = None  # the summaries in ``_graph``
+        self._shown: list[Any] | None = None
         arguments.instance(EmaHook, averages=averages)
         self._averages = averages
         self._steps = steps
         self._weight = weight
         self._loop = NestedLoop(hooks)
-        self._inputs: list[Any] = []  # those that the latest evaluation draws from
-        self._before: Any = None  # where they were
+        self._inputs: list[Any] = []
+        self._before: Any = None
 
     def __getitem__(self, output: str) -> Tensor:
         """Return the tensor of an output of the test step, as of the batch that is evaluated.
@@ -237,7 +232,9 @@ class EvaluationHook(EvaluatingHook):
         if self._graph is not graph:
             self._graph, self._evaluated, self._shown = graph, None, None
 
-    def _run_evaluation(self, session: RawSession, training: SessionRunArgs | None) -> Evaluation:
+    def _run_evaluation(
+        self, session: RawSession, training: SessionRunArgs | None
+    ) -> tuple[dict[str, float], int]:
         if self._averages is None:
             return self._evaluate_parameters(session, training)
         with self._averages.substituted(session):
@@ -245,7 +242,7 @@ class EvaluationHook(EvaluatingHook):
 
     def _evaluate_parameters(
         self, session: RawSession, training: SessionRunArgs | None
-    ) -> Evaluation:
+    ) -> tuple[dict[str, float], int]:
         means = Means(_is_number if self._test_step is not None else lambda value: True)
         shown: list[Any] = []  # an evaluation that a stop ends writes nothing: it is repeated
         feeds = until_stop(session, self._feeds(session, training), is_at_end=training is None)
@@ -267,8 +264,8 @@ class EvaluationHook(EvaluatingHook):
             raise
         if not runs:
             raise RuntimeError(
-                "the evaluation made no run: its data or inputs gave nothing. Each evaluation "
-                "iterates them from the start: a generator or iterator serves only the first one"
+                "the evaluation made no run: its data or inputs gave nothing. A generator or "
+                "iterator serves only the first evaluation: give a list or a loader"
             )
         # At the end, ranks whose data differ in length are at different steps.
         place = "between runs" if training is None else f"at step {step_of(session)}"
@@ -279,7 +276,7 @@ class EvaluationHook(EvaluatingHook):
             found = {name: found[name] for name in self._metrics}
         for summary in shown:
             self._output.add_summary(summary, step_of(session))
-        return Evaluation(found, runs)
+        return found, runs
 
     def _adding(
         self, session: RawSession, place: str
@@ -324,8 +321,8 @@ class EvaluationHook(EvaluatingHook):
         for op in graph.effects_of(asked, feeds).assignments:
             if op.assigns in saved:
                 raise ValueError(
-                    f"metrics change the variable {op.assigns.op.name!r}, which belongs to the "
-                    "state of the training: an evaluation may change local variables alone"
+                    f"metrics change the variable {op.assigns.op.name!r} of the training: an "
+                    "evaluation may change local variables alone"
                 )
         inputs = session.inputs_of(asked, feeds)
         if training is None or not inputs:
@@ -334,9 +331,8 @@ class EvaluationHook(EvaluatingHook):
         for op in inputs:
             if op in theirs and not session.may_share(op):
                 raise ValueError(
-                    f"metrics draw from the input {op.name!r}, and so does the training, which "
-                    "would miss these elements: give data, or compute them from an input of their "
-                    "own"
+                    f"metrics draw from the input {op.name!r}, and so does the training: give "
+                    "data, or compute them from an input of their own"
                 )
         return inputs
 
@@ -351,15 +347,15 @@ def _check_what(test_step: Any, data: Any, outputs: Any) -> None:
         return
     if not callable(test_step):
         raise TypeError(
-            f"test_step must be a function, or a dict of tensors by name, got {test_step!r}; of a "
-            'tensor whose value is a dict, give its numbers: {"accuracy": tensor["accuracy"]}'
+            "test_step must be a function, or a dict of tensors by name, such as "
+            f'{{"accuracy": tensor["accuracy"]}}, got {test_step!r}'
         )
     arguments.given(data=data)
     checked_source("data", data, 1)
     if isinstance(data, Iterator):
         raise TypeError(
-            f"data must be iterable again, for the next evaluation, got the iterator {data!r}: "
-            "give a list, a loader, or a function of the step that returns one"
+            f"data must be iterable again, got the iterator {data!r}: give a list, a loader, or a "
+            "function of the step that returns one"
         )
     if isinstance(outputs, str):
         raise TypeError(f'outputs must be a list of names such as ["loss"], got {outputs!r}')
@@ -398,6 +394,6 @@ def _check_no_step(graph: BaseGraph, fetches: Any) -> None:
     if needed := effects.steps or effects.step_captures:
         name = min(op.name for op in needed)
         raise ValueError(
-            f"metrics need {name!r}, a step or a value captured in one, and an evaluation must "
-            "not train: compute them with a function of your own, rh.call(evaluate, ...)"
+            f"metrics need {name!r}, of a step, and an evaluation must not train: compute them "
+            "with a function of your own, rh.call(evaluate, ...)"
         )

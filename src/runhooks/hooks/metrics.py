@@ -9,7 +9,7 @@ from abc import abstractmethod
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -61,7 +61,7 @@ class EvaluationMetric:
         """
         found = self.evaluation.metrics_by_step()
         if self.evaluation.evaluated_step is not None:
-            self.last()  # says what there is instead
+            self.last()
         return {step: it[self.name] for step, it in found.items() if self.name in it}
 
     def next_due(self) -> Due | None:
@@ -96,7 +96,7 @@ class EvaluationTimer(Timer):
 
     def reset(self) -> None:
         super().reset()
-        self._seen: int | None = None  # the evaluation that was looked at last
+        self._seen: int | None = None
 
     def should_trigger_for_step(self, step: int) -> bool:
         return self._evaluation.evaluated_step not in (None, self._seen)
@@ -125,13 +125,6 @@ def number(label: str, value: Any) -> float:
         return float(array.reshape(()))
     except (TypeError, ValueError):  # ValueError: of a str
         raise TypeError(f"{label!r} must be a real number, got {value!r}") from None
-
-
-class Evaluation(NamedTuple):
-    """The metrics of one evaluation by tag, and how many runs it took."""
-
-    metrics: Mapping[str, float]
-    runs: int
 
 
 class _Dropped(dict[str, float]):
@@ -214,8 +207,7 @@ class EvaluatingHook(TimedHook):
         """
         if self._found is None:
             raise RuntimeError(
-                "the metrics of an evaluation hook were asked for, but no session has the hook: "
-                "add it to the hooks of the session"
+                "no session has the hook whose metrics were asked for: add it to the hooks"
             )
         return dict(self._found)
 
@@ -276,8 +268,13 @@ class EvaluatingHook(TimedHook):
         self._dropped_at, self._ended_at = state.get("dropped_at"), state.get("ended_at")
 
     @abstractmethod
-    def _run_evaluation(self, session: RawSession, training: SessionRunArgs | None) -> Evaluation:
-        """Make the runs of one evaluation; ``training`` asks for one of the training, if known."""
+    def _run_evaluation(
+        self, session: RawSession, training: SessionRunArgs | None
+    ) -> tuple[Mapping[str, float], int]:
+        """Evaluate; return the metrics by tag, and the number of runs.
+
+        ``training`` is the request of the training for a run, if it is known.
+        """
 
     def _evaluate_in_training(self, session: RawSession, training: SessionRunArgs | None) -> None:
         is_done = self._evaluate(session, training)
@@ -292,7 +289,7 @@ class EvaluatingHook(TimedHook):
         put_back = remembered_generators()
         with not_training(raw), graph_of(raw.graph).preserved_objects():
             try:
-                found = self._run_evaluation(raw, training)
+                metrics, runs = self._run_evaluation(raw, training)
             except LoopStoppedError as stopped:
                 self._log.warning("the evaluation at step %d is dropped: %s", step, stopped)
                 put_back()  # a resumed session, which evaluates again, draws what this one has
@@ -301,16 +298,16 @@ class EvaluatingHook(TimedHook):
                 add_note(error, f"in the evaluation at step {step}")
                 raise
         secs = clock.monotonic() - start
-        if self.evaluated_step is None:  # the first one in this session
-            self._know(found.metrics)
+        if self.evaluated_step is None:
+            self._know(metrics.keys())
         assert self._found is not None, "it has begun"
-        self._found[step], self.evaluated_step = dict(found.metrics), step
-        values = [scalar_value(name, value) for name, value in found.metrics.items()]
+        self._found[step], self.evaluated_step = dict(metrics), step
+        values = [scalar_value(name, value) for name, value in metrics.items()]
         self._output.add_summary(Summary(values), step)
         self._output.flush()
-        line = ", ".join(f"{name} = {value:.6g}" for name, value in found.metrics.items())
-        text, plural = "%s at step %d: %s (%d run%s, %.3f sec)", "" if found.runs == 1 else "s"
-        self._log.info(text, self.title, step, line, found.runs, plural, secs)
+        line = ", ".join(f"{name} = {value:.6g}" for name, value in metrics.items())
+        text, plural = "%s at step %d: %s (%d run%s, %.3f sec)", "" if runs == 1 else "s"
+        self._log.info(text, self.title, step, line, runs, plural, secs)
         return True
 
     def _forget_end(self, step: int) -> None:
@@ -353,8 +350,7 @@ class MetricHook(FetchingHook):
         elif given:
             raise ValueError(
                 "every_n_steps, every_n_epochs and trigger must be left out for a metric of an "
-                "evaluation, each value of which counts, got "
-                f"{', '.join(f'{name}={it!r}' for name, it in given.items())}"
+                f"evaluation, got {', '.join(f'{name}={it!r}' for name, it in given.items())}"
             )
         else:
             super().__init__(EvaluationTimer(self._evaluated.evaluation), ())
@@ -374,9 +370,8 @@ class MetricHook(FetchingHook):
 class ReduceOnPlateauHook(MetricHook):
     """Multiplies a learning rate by ``factor`` when a metric has stopped improving.
 
-    The rule and the resulting rates are those of PyTorch's ``ReduceLROnPlateau``. A resumed run
-    reduces the rate at the same steps as an uninterrupted one. The metric has to be the same on all
-    ranks: each uses its own.
+    The rule and the resulting rates are those of PyTorch's ``ReduceLROnPlateau``. The metric has to
+    be the same on all ranks: each uses its own.
 
         evaluation = rh.EvaluationHook({"loss": test_loss}, every_n_steps=500)
         rate = "state/opt_state/hyperparams/learning_rate"  # of optax.inject_hyperparams
@@ -396,15 +391,13 @@ class ReduceOnPlateauHook(MetricHook):
         cooldown: How many values to ignore after a reduction.
         min_lr: The lowest rate.
         every_n_steps: Fetch a tensor at the multiples of this number.
-        trigger: Says when to fetch a tensor.
+        trigger: When to fetch a tensor.
         every_n_epochs: Fetch a tensor at the last step of every so many epochs.
         hook_name: As in ``SessionRunHook``.
 
     Raises:
-        ValueError: For a number out of its range; for a tensor without exactly one of
-            ``every_n_steps``, ``every_n_epochs`` and ``trigger``, and a metric with one of these;
-            when a session opens, if nothing is called ``learning_rate``.
-        TypeError: For an argument of the wrong type.
+        ValueError: For a number out of its range; for a tensor without exactly one cadence, and a
+            metric with one; when a session opens, if nothing is called ``learning_rate``.
     """
 
     def __init__(
@@ -447,7 +440,7 @@ class ReduceOnPlateauHook(MetricHook):
     def begin(self) -> None:
         super().begin()
         self._best = self._sign * math.inf
-        self._bad = 0  # how many values since then were no better
+        self._bad = 0
         self._cooling = 0
 
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
@@ -482,7 +475,7 @@ class ReduceOnPlateauHook(MetricHook):
             self._reduce(session_of(session), step)
 
     def _patience_ends_with(self, value: float) -> bool:
-        """Take the next value; return whether patience has ended with it. A NaN is no better."""
+        """Take the next value; return whether patience has ended with it."""
         if self._sign * value < self._sign * self._needed():
             self._best, self._bad = value, 0
         else:

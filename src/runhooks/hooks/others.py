@@ -39,8 +39,7 @@ class CallHook(FetchingHook):
     """Calls a function of your own after the last step of every so many epochs, or of steps.
 
     The tensors are fetched in the run after which the function is called, with variables and the
-    global step as they were before it. The epoch and the global step are passed as int. A resumed
-    run calls it at the same steps as an uninterrupted one. What it returns is ignored.
+    global step as they were before it. The epoch and the global step are passed as int.
 
         hooks = [
             rh.CallHook(scheduler.step, every_n_epochs=1),
@@ -51,19 +50,18 @@ class CallHook(FetchingHook):
     ``MonitoredTrainingSession``, on all ranks, to call it on the chief alone.
 
     Args:
-        fn: Called with the values of ``tensors``: ``fn(*values)`` for a list, ``fn(**values)`` for
-            a dict, and ``fn()`` without any.
+        fn: Called as ``fn(*values)`` for a list of tensors, ``fn(**values)`` for a dict, and
+            ``fn()`` without any; what it returns is ignored.
         tensors: A tensor or its name, a list of these, or a dict of them by parameter of ``fn``.
         every_n_epochs: Call it at the last step of every so many epochs.
         every_n_steps: Call it at the multiples of this number.
-        trigger: Says when to call it.
+        trigger: When to call it.
         hook_name: As in ``SessionRunHook``.
 
     Raises:
-        ValueError: Unless exactly one of ``every_n_epochs``, ``every_n_steps`` and ``trigger`` is
-            given. In ``begin``: for an unknown name, a cadence in epochs where nothing says when
-            one ends, and tensors at the end that need feeds or inputs.
-        TypeError: For an argument of the wrong type.
+        ValueError: Unless exactly one cadence is given. In ``begin``: for an unknown name, a
+            cadence in epochs where nothing says when one ends, and tensors at the end that need
+            feeds or inputs.
     """
 
     asks_on_all: ClassVar[bool] = True
@@ -175,7 +173,7 @@ class FinalOpsHook(SessionRunHook):
         return self._final_ops_values
 
     def begin(self) -> None:
-        self._final_ops_values = None  # those of an earlier loop
+        self._final_ops_values = None
 
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
         # A mistake is reported now, not when the training is over.
@@ -190,8 +188,8 @@ class FinalOpsHook(SessionRunHook):
         except good_ends() as error:
             log_of(session).warning(
                 "FinalOpsHook could not compute final_ops: %s. They have a dependency back to some "
-                "input source, which may be exhausted at the end of the loop: let them depend on "
-                "variables alone, or feed them",
+                "input source, which may be exhausted: let them depend on variables alone, or feed "
+                "them",
                 error,
             )
             raise
@@ -205,7 +203,7 @@ class GlobalStepWaiterHook(TensorFlowHook):
     If the session is asked to stop, the first run raises OutOfRangeError, which ends the loop
     normally. If the coordinator is asked to stop, only the wait ends.
 
-        hooks = [rh.GlobalStepWaiterHook(wait_until_step=100)]  # of a worker that joins later
+        hooks = [rh.GlobalStepWaiterHook(wait_until_step=100)]
     """
 
     def __init__(self, wait_until_step: int) -> None:
@@ -232,7 +230,6 @@ class GlobalStepWaiterHook(TensorFlowHook):
         return None
 
     def _wait(self, session: RawSession) -> None:
-        # Polls: another process may change the global step, and nothing announces that.
         raw = session_of(session)
         stop = raw.stop_request
         logged: int | None = None
@@ -244,7 +241,7 @@ class GlobalStepWaiterHook(TensorFlowHook):
                     "waiting for the global step to reach %d: it is %d", self._wait_until_step, step
                 )
                 logged = step
-            if stop.wait(secs=0.5):
+            if stop.wait(0.5):
                 raise OutOfRangeError(
                     f"the wait for global step {self._wait_until_step} has ended at {step}: "
                     f"{stop.reason}"
@@ -297,12 +294,15 @@ class _Content:
         self._content.update(state)
 
 
+_lock = threading.Lock()
+_in_session: set[GarbageCollectionHook] = set()  # those of sessions that are open
+
+
 class GarbageCollectionHook(PeriodicHook):
     """Turns Python's automatic garbage collection off while training, and collects when due.
 
-    It collects when the session starts, too: so all processes of a training pause at the same
-    steps, and do not wait for each other. Automatic collection is restored when the last session
-    with such a hook has ended, normally or not.
+    It collects when the session starts, too: all processes of a training pause at the same steps.
+    Automatic collection is restored when the last session with such a hook has ended.
 
         hooks = [rh.GarbageCollectionHook(every_n_steps=1000)]
 
@@ -310,12 +310,13 @@ class GarbageCollectionHook(PeriodicHook):
         every_n_steps: Collect at the multiples of this number.
         generation: The argument of ``gc.collect``. 2 collects everything; 1 is faster, but never
             frees objects that outlive one collection and then become part of a cycle.
-        trigger: Says when to collect.
+        trigger: When to collect.
 
     Raises:
-        ValueError: If both ``every_n_steps`` and ``trigger`` are given, or if ``generation`` is
-            not 0, 1 or 2.
+        ValueError: If two cadences are given, or ``generation`` is not 0, 1 or 2.
     """
+
+    _was_on: ClassVar[bool]
 
     def __init__(
         self,
@@ -328,14 +329,17 @@ class GarbageCollectionHook(PeriodicHook):
             raise ValueError(f"generation must be 0, 1 or 2, got {generation!r}")
         super().__init__(timer_of(trigger, every_n_steps=every_n_steps))
         self._generation = generation
-        self._is_off = False
 
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
         super().after_create_session(session, coord)
-        if not self._is_off:
-            self._is_off = True
-            _automatic.turn_off()
-            gc.collect(self._generation)
+        with _lock:
+            if self in _in_session:
+                return
+            if not _in_session:
+                GarbageCollectionHook._was_on = gc.isenabled()
+                gc.disable()
+            _in_session.add(self)
+        gc.collect(self._generation)
 
     def end(self, session: RawSession) -> None:
         super().end(session)
@@ -349,31 +353,8 @@ class GarbageCollectionHook(PeriodicHook):
         gc.collect(self._generation)
 
     def _restore(self) -> None:
-        if self._is_off:
-            self._is_off = False
-            _automatic.restore()
-
-
-class _Automatic:
-    """Python's automatic collection, off while any hook of the process needs that."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._hooks = 0
-        self._was_on = False
-
-    def turn_off(self) -> None:
-        with self._lock:
-            if self._hooks == 0:
-                self._was_on = gc.isenabled()
-                gc.disable()
-            self._hooks += 1
-
-    def restore(self) -> None:
-        with self._lock:
-            self._hooks -= 1
-            if self._hooks == 0 and self._was_on:
-                gc.enable()
-
-
-_automatic = _Automatic()
+        with _lock:
+            if self in _in_session:
+                _in_session.remove(self)
+                if self._was_on and not _in_session:
+                    gc.enable()

@@ -53,12 +53,11 @@ class LoggingTensorHook(TensorFlowHook):
         every_n_secs: Log every this many seconds.
         at_end: Whether to log them at the end as well; without a cadence, only then.
         formatter: Returns the line for a dict of values by label, or by list element.
-        trigger: Says at which global steps to log.
+        trigger: At which global steps to log.
 
     Raises:
-        ValueError: Unless exactly one of ``every_n_iter``, ``every_n_secs`` and ``trigger`` is
-            given, or ``at_end`` alone. In ``begin``: if tensors to log at the end need feeds or
-            inputs.
+        ValueError: Unless exactly one cadence is given, or ``at_end`` alone. In ``begin``: if
+            tensors to log at the end need feeds or inputs.
     """
 
     runs_on = "chief"
@@ -92,7 +91,7 @@ class LoggingTensorHook(TensorFlowHook):
         self._should_trigger = False
         self._iter_count = 0  # what the timer goes by: the number of the run, or the global step
         self._announced: int | None = None  # the run in which the hook is due; it sleeps until then
-        self._logged_step: int | None = None  # the global step of the last line
+        self._logged_step: int | None = None
         self._has_line = False  # of this process: a time since the line of another tells nothing
         self._steps_per_run = 1.0  # above 1 if a run makes several, or other workers make some
 
@@ -176,7 +175,7 @@ class LoggingTensorHook(TensorFlowHook):
         if self._trigger is not None:
             self._iter_count = step_of(session)
         self._log_tensors(values)
-        if self._timer.last_triggered_step() != self._iter_count:  # a subclass has not noted it
+        if self._timer.last_triggered_step() != self._iter_count:
             self._timer.update_last_triggered_step(self._iter_count)
 
     def _log_tensors(self, tensor_values: dict[Any, Any]) -> None:
@@ -209,23 +208,27 @@ def _line(labelled: Sequence[tuple[str, Any]]) -> str:
         return ", ".join(f"{label} = {library_of(value).text(value)}" for label, value in labelled)
 
 
-class Display:
-    """Shows lines of text: each over the last one in a terminal, one after the other elsewhere."""
+class Display(logging.Handler):
+    """Shows lines of text: each over the last one in a terminal, one after the other elsewhere.
+
+    It is the first handler of the root logger, and frees the line for records of the others.
+    """
 
     def __init__(self, stream: TextIO) -> None:
+        super().__init__()
         self._stream = stream
         # What stands in for a file, or for sys.stderr, often has no isatty.
         self._is_terminal = hasattr(stream, "isatty") and stream.isatty()
-        #: The least time from one line to the next.
         self.interval_secs = 0.1 if self._is_terminal else 5.0
-        #: The width of the bar in characters.
         self.bar_width = 24 if self._is_terminal else 0
-        self._is_open = False  # whether the last line can be written over
-        self._eraser = _BeforeLogs(lambda: self._leave("\r\x1b[K"))
+        self._is_open = False
 
     def show(self, line: str) -> None:
         if self._is_terminal:
-            self._eraser.attach()
+            handlers = logging.getLogger().handlers
+            # As the only handler it would disable logging's last resort, which shows warnings.
+            if handlers and self not in handlers:
+                handlers.insert(0, self)
             # A line that wraps could not be written over; the last column makes some wrap.
             width = shutil.get_terminal_size().columns - 1
             line = f"\r{line[:width]}\x1b[K"
@@ -235,34 +238,17 @@ class Display:
 
     def finish(self) -> None:
         """Leave the last line as it is."""
-        self._eraser.detach()
+        logging.getLogger().removeHandler(self)
         self._leave("\n")
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._leave("\r\x1b[K")
 
     def _leave(self, text: str) -> None:
         if self._is_open:
             self._stream.write(text)
             self._stream.flush()
         self._is_open = False
-
-
-class _BeforeLogs(logging.Handler):
-    """Calls ``act`` before the root logger's handlers write a record, which needs a free line."""
-
-    def __init__(self, act: Callable[[], None]) -> None:
-        super().__init__()
-        self._act = act
-
-    def attach(self) -> None:
-        handlers = logging.getLogger().handlers
-        # As the only handler it would disable logging's last resort, which shows warnings.
-        if handlers and self not in handlers:
-            handlers.insert(0, self)
-
-    def detach(self) -> None:
-        logging.getLogger().removeHandler(self)
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._act()
 
 
 class Rate:
@@ -291,7 +277,7 @@ def progress_line(
 ) -> str:
     """Return the line for ``step`` of ``last_step`` (None: unknown), with ``values`` by label."""
     if last_step is not None and step > last_step:
-        last_step = None  # the run goes on beyond, to nobody knows where
+        last_step = None
     parts = [f"step {step}"]
     if last_step is not None:
         done = step / last_step if last_step else 1.0
@@ -323,9 +309,8 @@ def _short(value: Any) -> str:
 class ProgressHook(FetchingHook):
     """Shows step, speed and time left: a bar in a terminal, a line every 5 seconds elsewhere.
 
-    A tensor is shown as of the last step that fetched it, up to ``every_n_steps`` ago. A resumed
-    run fetches at the same steps as an uninterrupted one. The speed is measured from the second
-    display on, because the time before it may include compilation.
+    A tensor is shown as of the last step that fetched it, up to ``every_n_steps`` ago. The speed is
+    measured from the second display on, because the time before it may include compilation.
 
         hooks = [rh.ProgressHook(2000, ["loss"])]
         hooks = [rh.ProgressHook(tensors=["loss"])]  # the data have a length, and the graph epochs

@@ -38,7 +38,6 @@ from runhooks.trigger import DefaultSteps, Due, Timer, Trigger, tensorflow_timer
 
 _log = logging.getLogger("runhooks")
 
-#: How often a hook measures unless the caller says otherwise.
 _EVERY_N_STEPS = DefaultSteps(100)
 
 AnyElement = TypeVar("AnyElement")
@@ -89,7 +88,7 @@ class WindowHook(MeasuringHook):
     The first window opens after the first run, in which things are compiled.
     """
 
-    _opened: tuple[int, float, float] | None = None  # step, time, non-training seconds
+    _opened: tuple[int, float, float] | None = None
 
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
         self._opened = None
@@ -121,7 +120,7 @@ class WindowHook(MeasuringHook):
 class StepCounterHook(WindowHook, StepReadingHook, SummaryWritingHook):
     """Logs and writes steps per second, under the tag ``<name of the global step>/sec``.
 
-    As in ``tf.compat.v1.train``. The first step, which compiles, does not count, nor do evaluations
+    As in ``tf.compat.v1.train``. The first run, which compiles, does not count, nor do evaluations
     and synchronous saving.
 
         hooks = [rh.StepCounterHook(every_n_steps=100, output_dir="runs/a")]
@@ -129,13 +128,12 @@ class StepCounterHook(WindowHook, StepReadingHook, SummaryWritingHook):
     Args:
         every_n_steps: Steps from one measurement to the next.
         every_n_secs: Seconds from one measurement to the next.
-        output_dir: The directory to write to if ``summary_writer`` is None; with neither, it logs.
-        summary_writer: The writer to write with.
-        trigger: Says when to measure.
+        output_dir: Where to write, without a ``summary_writer``; with neither, it only logs.
+        summary_writer: The writer.
+        trigger: When to measure.
 
     Raises:
-        ValueError: If more than one of ``every_n_steps``, ``every_n_secs`` and ``trigger`` is
-            given.
+        ValueError: If more than one cadence is given.
     """
 
     _last_global_step: int | None = None  # for subclasses
@@ -206,9 +204,8 @@ class ThroughputHook(WindowHook):
     share of time spent drawing from the graph's inputs and in the iterators of ``timed``; it is
     written if there was any.
 
-    Each figure covers the time since the previous one, in this session. The first run, which
-    compiles, does not count, nor do evaluations and synchronous saving. When the hook is due, it
-    waits for the device, so it measures finished work.
+    The first run, which compiles, does not count, nor do evaluations and synchronous saving. When
+    the hook is due, it waits for the device, so it measures finished work.
 
     With several PyTorch ranks, the chief multiplies its examples and tokens by their number. With
     ``jax.distributed``, the numbers of a run already cover all ranks.
@@ -220,12 +217,12 @@ class ThroughputHook(WindowHook):
             which is fetched in every run, and read when the hook is due.
         tokens: The same for tokens.
         every_n_steps: Measure at the multiples of this number.
-        output_dir: The directory to write to if ``summary_writer`` is None.
-        summary_writer: The writer to write with.
-        trigger: Says when to measure.
+        output_dir: Where to write, without a ``summary_writer``.
+        summary_writer: The writer.
+        trigger: When to measure.
 
     Raises:
-        ValueError: If both ``every_n_steps`` and ``trigger`` are given; for a number not above 0.
+        ValueError: If two cadences are given; for a number not above 0.
     """
 
     def __init__(
@@ -343,7 +340,7 @@ class HookTime(NamedTuple):
 class HookTimesHook(WindowHook):
     """Measures ``before_run`` and ``after_run`` of every hook in the session, including itself.
 
-    When it is due, it logs a table of the times since the last one, and writes a scalar
+    It logs a table of the times since the last one, and writes a scalar
     ``hook_times/<name of the hook>_us_per_step`` for each hook that was called. The first run does
     not count. Computing what a hook fetches counts as the run's time.
 
@@ -351,15 +348,15 @@ class HookTimesHook(WindowHook):
 
     Args:
         every_n_steps: Log a table at the multiples of this number.
-        output_dir: The directory to write to if ``summary_writer`` is None.
-        summary_writer: The writer to write with.
-        trigger: Says when a table is due.
+        output_dir: Where to write, without a ``summary_writer``.
+        summary_writer: The writer.
+        trigger: When a table is due.
 
     Attributes:
         times: The last table: the cost of each hook by its name, the most expensive first.
 
     Raises:
-        ValueError: If both ``every_n_steps`` and ``trigger`` are given.
+        ValueError: If two cadences are given.
     """
 
     times: Mapping[str, HookTime] = MappingProxyType({})
@@ -413,13 +410,12 @@ class MemoryHook(MeasuringHook):
 
     Args:
         every_n_steps: Write at the multiples of this number.
-        output_dir: The directory to write to if ``summary_writer`` is None.
-        summary_writer: The writer to write with.
-        trigger: Says when to write.
+        output_dir: Where to write, without a ``summary_writer``.
+        summary_writer: The writer.
+        trigger: When to write.
 
     Raises:
-        ValueError: If both ``every_n_steps`` and ``trigger`` are given, or neither ``output_dir``
-            nor ``summary_writer`` is.
+        ValueError: If two cadences are given, or neither ``output_dir`` nor ``summary_writer`` is.
     """
 
     def __init__(

@@ -64,7 +64,7 @@ class StopAtStepHook(StepReadingHook):
         self._stops_at = None if last_step is None else Due(step=last_step)
         self._last_step: float | None = last_step
         self._start: int | None = None  # where the session starts, until the step has moved
-        self._runs = 0  # those that did not move it
+        self._runs = 0
 
     def begin(self) -> None:
         super().begin()
@@ -160,7 +160,7 @@ class NanTensorHook(SessionRunHook):
             ``CheckpointSaverHook`` saves no checkpoint after it.
         late: Read the loss one run later, when it is already computed; at once at the end, and
             when other hooks are due. A state is always read at once.
-        trigger: Says when to read it; None: in every run.
+        trigger: When to read it; None: in every run.
 
     Raises:
         NanLossDuringTrainingError: When the loss is NaN; on a TensorFlow graph, it is also a
@@ -181,10 +181,10 @@ class NanTensorHook(SessionRunHook):
         self._late = late
         self._timer = None if trigger is None else Timer(trigger)
         self._read: Callable[[Any], tuple[float]] | None = None  # of scalars on the host
-        self._has_looked = False  # for a way to read them
+        self._has_looked = False
         self._step: int | None = None
         self._value: Any = None
-        self._found: Exception | None = None  # in this session
+        self._found: Exception | None = None
 
     def begin(self) -> None:
         graph = get_default_graph()
@@ -193,7 +193,6 @@ class NanTensorHook(SessionRunHook):
         self._request = SessionRunArgs(None if self._is_state else self._loss)
         self._leaves: Callable[[Any], Mapping[str, Any]] = graph.engine.leaves
         self._log = graph.engine.log
-        # TensorFlow's programs catch TensorFlow's class.
         self._error = graph.engine.nan_loss_error
 
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:

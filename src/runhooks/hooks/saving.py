@@ -1,26 +1,35 @@
-"""``CheckpointSaverHook``: saves checkpoints, and calls its listeners around each."""
+"""Hooks that save: ``CheckpointSaverHook``, with its listeners, and ``SummarySaverHook``."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, NamedTuple
 
 from runhooks import arguments
 from runhooks.checkpoint import BackgroundSave, DirectoryLock, KeepBest, Saver, save_under_way
-from runhooks.contract import RawSession, SessionRunContext, SessionRunValues, StopSignal
+from runhooks.contract import (
+    RawSession,
+    SessionRunArgs,
+    SessionRunContext,
+    SessionRunValues,
+    StopSignal,
+)
 from runhooks.engines.foreign import session_of
 from runhooks.errors import add_note
 from runhooks.events.place import inside
 from runhooks.events.writing.background import settle_all
-from runhooks.graph.base import GraphKeys, get_default_graph
+from runhooks.graph import Graph
+from runhooks.graph.base import BaseGraph, GraphKeys, get_default_graph
 from runhooks.hooks.base import (
     StepReadingHook,
     SummaryOutput,
+    SummaryWriter,
     SummaryWritingHook,
     TimedHook,
+    check_for_end,
     log_of,
+    next_step_of,
     not_training,
     step_of,
 )
@@ -50,16 +59,6 @@ class CheckpointSaverListener:
         """Called at the end, after the last checkpoint."""
 
 
-@contextmanager
-def naming_listener(listener: CheckpointSaverListener, phase: str) -> Iterator[None]:
-    """Add a note to any error from the ``with`` block: which listener raised it."""
-    try:
-        yield
-    except Exception as error:
-        add_note(error, f"in {phase} of the listener {type(listener).__name__}")
-        raise
-
-
 class _Save(NamedTuple):
     """A save that listeners have not been told of; ``background`` is None if it is done."""
 
@@ -82,8 +81,8 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
     As in ``tf.compat.v1.train``. Checkpoints are ``<checkpoint_dir>/<checkpoint_basename>-<step>``.
     A step that the session was restored from, or that another such hook has already saved, is not
     saved again, unless hooks have changed it as the session opened; nor is a state in which
-    ``NanTensorHook`` has found NaN. A resumed run saves at the same steps as an uninterrupted one.
-    Nothing is saved at the end if several ranks have ended at different steps.
+    ``NanTensorHook`` has found NaN. Nothing is saved at the end if several ranks have ended at
+    different steps.
 
     All event files of the process are flushed before a checkpoint is written. If that fails, the
     checkpoint is saved, and then the error is raised. If the saver has a ``KeepBest``, an
@@ -105,11 +104,10 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
         scaffold: Its ``saver`` is the saver.
         listeners: Called before and after each checkpoint.
         save_graph_def: Whether to write ``graph.pbtxt`` and meta graphs of a TensorFlow graph.
-        trigger: Says when to save.
+        trigger: When to save.
 
     Raises:
-        ValueError: Unless exactly one of ``save_secs``, ``save_steps`` and ``trigger`` is given, or
-            if both ``saver`` and ``scaffold`` are.
+        ValueError: Unless exactly one cadence is given, or if both ``saver`` and ``scaffold`` are.
         TypeError: If a listener has no ``after_save``.
     """
 
@@ -147,11 +145,11 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
             if not callable(getattr(listener, "after_save", None)):
                 raise TypeError(f"listeners must be CheckpointSaverListeners, got {listener!r}")
         self._save_graph_def = save_graph_def
-        self._saved: _State | None = None  # what was saved last
+        self._saved: _State | None = None
         #: When ``_save`` was called last: a subclass may save in a way of its own.
         self._asked: _State | None = None
         self._under_way: _Save | None = None
-        self._best: list[KeepBest] = []  # an evaluation that is among them is saved
+        self._best: list[KeepBest] = []
         self._graph_written = False
 
     def begin(self) -> None:
@@ -165,9 +163,7 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
         self._output.open()
         self._graph_written = False
         self._asked = None
-        for listener in self._listeners:
-            with naming_listener(listener, "begin"):
-                listener.begin()
+        self._call_listeners("begin", lambda it: it.begin())
 
     def after_create_session(self, session: RawSession, coord: StopSignal | None) -> None:
         step = step_of(session)
@@ -180,9 +176,7 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
             self._graph_written = True
         _note_changes_of_all(session, self._path(step))
         self._saved = self._state(session, step) if self._is_restored(session, step) else None
-        self._timer.start(step, session_of(session).epochs)
-        if self._timer.last_triggered_step() is None:
-            self._timer.update_last_triggered_step(step)
+        self._count_from_start(session)
         stopping = self._ask_to_save(session, step) or stopping
         if stopping and coord is not None:
             coord.request_stop()
@@ -214,9 +208,7 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
                     self._ask_to_save(session, step)
             finally:
                 self._finish(session)
-            for listener in self._listeners:
-                with naming_listener(listener, "end"):
-                    listener.end(session, step)
+            self._call_listeners("end", lambda it: it.end(session, step))
             self._output.flush()
         finally:
             self._lock.release()
@@ -247,9 +239,7 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
         self._lock.acquire()  # a forked child does not hold it, nor does a directory made anew
         stopping = self._finish(session)
         with not_training(session):
-            for listener in self._listeners:
-                with naming_listener(listener, "before_save"):
-                    listener.before_save(session, step)
+            self._call_listeners("before_save", lambda it: it.before_save(session, step))
             settle_all()
             try:
                 self._output.flush()  # raises what was lost here; others tell their own callers
@@ -278,15 +268,26 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
         save = self._wait(session)
         if save is None:
             return False
-        stopping = False
+        with not_training(session):
+            asked = self._call_listeners("after_save", lambda it: it.after_save(session, save.step))
+        for listener in asked:
+            text = "%s asks to stop after the checkpoint of step %d"
+            log_of(session).info(text, type(listener).__name__, save.step)
+        return bool(asked)
+
+    def _call_listeners(
+        self, phase: str, call: Callable[[CheckpointSaverListener], bool | None]
+    ) -> list[CheckpointSaverListener]:
+        """Call them, with a note on an error of one; return those that ask to stop."""
+        asked = []
         for listener in self._listeners:
-            with not_training(session), naming_listener(listener, "after_save"):
-                asked = listener.after_save(session, save.step)
-            if asked:
-                stopping = True
-                text = "%s asks to stop after the checkpoint of step %d"
-                log_of(session).info(text, type(listener).__name__, save.step)
-        return stopping
+            try:
+                if call(listener):
+                    asked.append(listener)
+            except Exception as error:
+                add_note(error, f"in {phase} of the listener {type(listener).__name__}")
+                raise
+        return asked
 
     def _wait(self, session: RawSession | None) -> _Save | None:
         """Wait for the save under way, and record in the event file that it is on disk."""
@@ -345,7 +346,7 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
         if len(savers) > 1:
             raise RuntimeError(
                 f"More than one item in collection {GraphKeys.SAVERS!r}, {len(savers)} savers: "
-                "give CheckpointSaverHook a saver or scaffold to say which one to use"
+                "give CheckpointSaverHook a saver or scaffold"
             )
         if not savers and self._graph.launched is not self._graph:
             raise RuntimeError(
@@ -374,6 +375,139 @@ def _check_basename(name: Any) -> None:
     arguments.instance(str, checkpoint_basename=name)
     if name in ("", ".", "..") or "/" in name:
         raise ValueError(
-            f"checkpoint_basename must be the name of a file, got {name!r}: checkpoints are looked "
-            "for in checkpoint_dir, and nowhere below or above it"
+            f"checkpoint_basename must be the name of a file in checkpoint_dir, got {name!r}"
         )
+
+
+class SummarySaverHook(TimedHook, SummaryWritingHook):
+    """Fetches a summary when it is due, and writes it.
+
+    As in ``tf.compat.v1.train``. Between its steps, nothing is computed. With
+    ``Trigger(at_end=True)``, the summary is computed once more from the final variables.
+
+        histogram = rh.summary.histogram("grads")
+        hooks = [rh.SummarySaverHook(save_steps=500, output_dir="runs/a", summary_op=histogram)]
+
+    Args:
+        save_steps: Write at the first step, then every this many steps.
+        save_secs: Write at the first step, then every this many seconds.
+        output_dir: Where to write, without a ``summary_writer``.
+        summary_writer: The writer.
+        scaffold: Its ``summary_op`` is the summary.
+        summary_op: A tensor that is a summary, or a list of these.
+        trigger: When to write.
+
+    Raises:
+        ValueError: Unless exactly one cadence, and one of ``scaffold`` and ``summary_op`` is given.
+            In ``begin``: without ``output_dir`` and ``summary_writer``, except on a TensorFlow
+            graph, where nothing is then written; for a value that is not a summary. When a session
+            is created: if the summary is due at the end and needs feeds or inputs.
+    """
+
+    runs_on = "chief"
+    asks_on_all: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        save_steps: int | None = None,
+        save_secs: float | None = None,
+        output_dir: str | os.PathLike[str] | None = None,
+        summary_writer: SummaryWriter | None = None,
+        scaffold: Any = None,
+        summary_op: Any = None,
+        *,
+        trigger: Trigger | None = None,
+    ) -> None:
+        if scaffold is None and summary_op is None:
+            raise ValueError(
+                "exactly one of scaffold and summary_op must be given, got none: give a summary, "
+                "such as summary_op=rh.summary.scalar('loss')"
+            )
+        arguments.exactly_one(scaffold=scaffold, summary_op=summary_op)
+        super().__init__(tensorflow_timer_of(trigger, save_steps=save_steps, save_secs=save_secs))
+        self._output = SummaryOutput(output_dir, summary_writer)
+        self._scaffold = scaffold
+        self._summary_op = summary_op
+        self._output_dir = output_dir
+        self._request_summary = False
+        self._summaries: list[Any] | None = None
+
+    def begin(self) -> None:
+        super().begin()
+        summaries_of(get_default_graph(), self._summary_op)
+        if not (self._output.has_place or get_default_graph().engine.may_drop_summaries):
+            raise ValueError(
+                "output_dir or summary_writer must be given: the directory of the session, such as "
+                "its checkpoint_dir, is a good output_dir"
+            )
+        self._output.open(on_each_rank=self.runs_on == "all")
+        self._summaries = None
+
+    def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
+        self._start(session)
+
+    def _start(self, session: RawSession) -> None:
+        # A scaffold has its summary_op only after it is finalized, which is after begin.
+        self._summaries = self._get_summary_op() or []
+        if self._timer.trigger.at_end:
+            check_for_end(session.graph, self._summaries)
+        self._timer.start(step_of(session), session_of(session).epochs)
+        self._output.start(session)
+
+    def next_due(self) -> Due | None:
+        return Due() if self._summaries == [] else self._timer.due()
+
+    def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
+        if self._summaries is None:  # TensorFlow's own loop may never call after_create_session
+            self._start(run_context.session)
+        self._request_summary = self._timer.should_trigger_for_step(next_step_of(run_context))
+        return SessionRunArgs(self._summaries) if self._request_summary else None
+
+    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
+        if run_values.results is None:
+            return
+        step = step_of(run_context.session)
+        self._timer.update_last_triggered_step(step)
+        self._write(run_values.results, step)
+
+    def end(self, session: RawSession | None = None) -> None:
+        if session is not None and self._summaries:
+            step = step_of(session)
+            # The timer is not updated: a run that resumes here keeps to its steps.
+            if self._timer.should_trigger_at_end(step):
+                self._write(session.run(self._summaries), step)
+        self._output.flush()
+
+    def _get_summary_op(self) -> list[Any] | None:
+        """Return the summaries; subclasses override it, as in TensorFlow."""
+        return _listed(self._summary_op if self._scaffold is None else self._scaffold.summary_op)
+
+    def _write(self, summaries: list[Any], step: int) -> None:
+        for summary in summaries:
+            self._output.add_summary(summary, step)
+
+
+def summaries_of(graph: BaseGraph, summary_op: Any) -> list[Any]:
+    """Return the summaries that a hook was given; that of all others leaves them out.
+
+    Raises:
+        ValueError: If one is no summary.
+    """
+    found = _listed(summary_op)
+    for summary in found:
+        if graph.has_effect(summary) or graph.is_value(summary):
+            name = graph.as_graph_element(summary).name.partition(":")[0]
+            raise ValueError(
+                f"summary_op must be a summary, got {name!r}: make a summary of it, such as "
+                f"rh.summary.scalar({name!r}, {name!r})"
+            )
+    if isinstance(graph, Graph):  # TensorFlow's programs have their summaries written by both
+        others = graph.get_collection_ref(GraphKeys.SUMMARIES)
+        others[:] = [it for it in others if all(it is not summary for summary in found)]
+    return found
+
+
+def _listed(summary_op: Any) -> list[Any]:
+    if isinstance(summary_op, list | tuple):
+        return list(summary_op)
+    return [] if summary_op is None else [summary_op]
