@@ -146,8 +146,7 @@ class BatchTensors(NamedValues):
 class BatchGraph(ValueGraph):
     """A graph whose tensors are the ``values`` of a framework's batches, by name.
 
-    ``"batch"`` is the batch itself, and ``"summaries"`` all its numbers as one summary. Hooks may
-    add functions of tensors to it in ``begin``, as to any graph.
+    ``"batch"`` is the batch itself, and ``"summaries"`` all its numbers as one summary.
     """
 
     def __init__(self, values: BatchValues, engine: BatchEngine) -> None:

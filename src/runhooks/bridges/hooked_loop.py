@@ -58,11 +58,7 @@ class HookedLoop:
 
     A bridge calls, in this order: ``open``, for each batch ``before_batch`` and ``after_batch``,
     then ``end``, or ``fail`` if an exception ends the loop. May be opened again then. All raise
-    what a hook raises; the loop is closed then.
-
-    Args:
-        graph: The values of the batches.
-        hooks, output_dir, save_summaries_steps, log_step_count_steps: As for ``LoopHooks``.
+    what a hook raises; the loop is closed then. ``graph`` has the values of the batches.
     """
 
     def __init__(
@@ -113,11 +109,7 @@ class HookedLoop:
             )
 
     def open(self, step: int) -> bool:
-        """Begin, with the global step ``step`` and the states that were loaded.
-
-        Returns:
-            Whether the loop is to stop before its first batch, as one that has finished is.
-        """
+        """Begin at ``step``; return whether the loop is to stop before its first batch."""
         if self.is_open:
             self.fail(RuntimeError(f"{self.graph.title} has left its loop without an end"))
         self._stop_reason, self._asked = None, None
@@ -175,7 +167,7 @@ class HookedLoop:
     def after_validation(self, metrics: Mapping[str, Any], is_own: bool = True) -> bool:
         """Let hooks act on the ``metrics`` of a validation; return whether the loop is to stop.
 
-        Unless it ``is_own``, a part of the training, it may lack the metrics that hooks act on.
+        Unless it ``is_own``, a part of the training, it may lack what hooks act on.
         """
         session = self._session
         validations = [it for it in self._given if isinstance(it, ValidationHook)]

@@ -372,9 +372,8 @@ def stop_if_no_increase_hook(
 
     It stops when an evaluation is ``max_steps_without_increase`` global steps or more after the one
     that found the highest value; or, with ``patience=5``, when more than 5 evaluations in a row
-    have found no higher one. Exactly one of the two is given. NaN counts as no increase, from the
-    first evaluation on if there was no other value yet. All other arguments are those of
-    ``stop_if_higher_hook``.
+    have found no higher one. Exactly one of the two is given. NaN, even the first value, counts as
+    no increase. All other arguments are those of ``stop_if_higher_hook``.
 
         accuracy = evaluation.metric("accuracy")
         hook = rh.stop_if_no_increase_hook(accuracy, patience=5)
@@ -413,8 +412,7 @@ def stop_if_no_decrease_hook(
 def read_eval_metrics(eval_dir: str | os.PathLike[str]) -> dict[int, dict[str, float]]:
     """Return the scalars in the event files of ``eval_dir``, by tag, by global step, in order.
 
-    Empty if the directory does not exist yet. If a tag was written several times at one step, the
-    last value counts. Values from before a resume are left out if the resumed session repeated
-    their steps.
+    Empty if the directory does not exist yet. Of several values of a tag at one step, the last
+    counts. Values from before a resume are left out if the resumed session repeated their steps.
     """
     return EvalMetrics(eval_dir).read()

@@ -105,22 +105,21 @@ class EvaluationHook(EvaluatingHook):
         data: What ``test_step`` is called with, as for ``rh.graph``: a loader, a list, or a
             function of the step that returns one. For a dict of tensors: an iterable of the
             feed_dicts of an evaluation. None: the inputs of these tensors start over in each
-            evaluation, which ends when the first of them does; without inputs, an evaluation is
-            one run, or ``steps`` runs. On a ``tf.Graph``, such an input is the iterator of one
-            dataset; one of ``hooks`` has to reset anything else.
+            evaluation, which ends when the first of them does; without inputs, it is one run, or
+            ``steps`` runs. On a ``tf.Graph``, an input is the iterator of one dataset; one of
+            ``hooks`` has to reset anything else.
         every_n_epochs: Evaluate at the last step of every so many epochs.
         every_n_steps: Evaluate at the multiples of this number.
         trigger: When to evaluate.
         outputs: Names for what ``test_step`` returns without names.
         steps: The maximum number of runs of an evaluation.
-        summary_op: A summary or a list of these; or, for summaries of the test step's outputs, a
-            function that takes the hook and returns them, ``lambda test: rh.summary.image("a",
-            test["a"])``. Computed with the first batch of each evaluation.
+        summary_op: A summary or a list of these, computed with the first batch of an evaluation;
+            or, for outputs of the test step, a function that takes the hook and returns them.
         averages: Evaluate with the moving averages of this ``EmaHook`` of the same session.
         weight: A tensor or its name: the weight of a run in the means. None: the number of
             examples in its batch, or for a dict of tensors 1.
-        hooks: Called in the runs of an evaluation; for them, each evaluation is a separate session.
-            If one asks to stop, the evaluation ends and the training continues.
+        hooks: Called in the runs of an evaluation, which is a session for them. If one asks to
+            stop, the evaluation ends.
         output_dir: Where to write, without a ``summary_writer``. With neither, metrics are only
             logged.
         summary_writer: The writer.

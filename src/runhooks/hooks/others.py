@@ -46,8 +46,8 @@ class CallHook(FetchingHook):
             rh.CallHook(print, ["epoch", "loss"], every_n_epochs=1),
         ]
 
-    Of several ranks, each calls it; give the hook to ``chief_only_hooks`` of a
-    ``MonitoredTrainingSession``, on all ranks, to call it on the chief alone.
+    Of several ranks, each calls it; of a hook in ``chief_only_hooks``, on all ranks, the chief
+    alone.
 
     Args:
         fn: Called as ``fn(*values)`` for a list of tensors, ``fn(**values)`` for a dict, and
@@ -149,8 +149,8 @@ class FinalOpsHook(SessionRunHook):
         hooks = [at_end]  # after the loop: at_end.final_ops_values["accuracy"]
 
     Args:
-        final_ops: Anything that ``session.run`` takes; None: nothing. If it draws from an
-            exhausted input, OutOfRangeError or StopIteration is raised again, after a warning.
+        final_ops: Anything that ``session.run`` takes; None: nothing. An OutOfRangeError or
+            StopIteration, of an exhausted input, is raised again, after a warning.
         final_ops_feed_dict: Values by tensor.
 
     Raises:
@@ -308,8 +308,8 @@ class GarbageCollectionHook(PeriodicHook):
 
     Args:
         every_n_steps: Collect at the multiples of this number.
-        generation: The argument of ``gc.collect``. 2 collects everything; 1 is faster, but never
-            frees objects that outlive one collection and then become part of a cycle.
+        generation: As for ``gc.collect``. 2 collects everything; 1 is faster, but never frees
+            objects that outlive one collection and then become part of a cycle.
         trigger: When to collect.
 
     Raises:

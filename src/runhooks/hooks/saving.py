@@ -84,13 +84,11 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
     ``NanTensorHook`` has found NaN. Nothing is saved at the end if several ranks have ended at
     different steps.
 
-    All event files of the process are flushed before a checkpoint is written. If that fails, the
-    checkpoint is saved, and then the error is raised. If the saver has a ``KeepBest``, an
-    evaluation that is among the best so far is saved as well.
-
-    With ``Saver(asynchronous=True)``, training continues while a checkpoint is written. Listeners
-    are called when it is on disk, some steps later. If writing fails, the error is raised after the
-    next run. The next save and the end wait for the previous save.
+    All event files of the process are flushed first; if that fails, the checkpoint is saved, and
+    then the error is raised. With a ``KeepBest``, an evaluation that is among the best so far is
+    saved as well. With ``Saver(asynchronous=True)``, listeners are called when the checkpoint is on
+    disk, some steps later; if writing fails, the error is raised after the next run. The next save
+    and the end wait for the previous save.
 
         hooks = [rh.CheckpointSaverHook("runs/a", save_steps=1000, saver=rh.Saver(max_to_keep=3))]
 

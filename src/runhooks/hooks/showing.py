@@ -316,8 +316,8 @@ class ProgressHook(FetchingHook):
         hooks = [rh.ProgressHook(tensors=["loss"])]  # the data have a length, and the graph epochs
 
     Args:
-        last_step: The last global step, beyond which no bar is shown. None: the step at which the
-            data have been gone through ``epochs=`` times; no bar if they have no length.
+        last_step: The last global step, beyond which no bar is shown. None: that at which the
+            ``epochs`` of the data end; no bar if they have no length.
         tensors: A tensor or its name to show as well, a list of these, or a dict of them by label.
         every_n_steps: Fetch the tensors at step 1 and at the multiples of this number.
         stream: The text file to write to; None: ``sys.stderr``.

@@ -200,12 +200,10 @@ class ThroughputHook(WindowHook):
     """Logs and writes examples, tokens and steps per second, and the share of time spent on input.
 
     The tags are ``throughput/steps_per_sec``, ``throughput/examples_per_sec``,
-    ``throughput/tokens_per_sec`` and ``throughput/input_wait``. The last one, from 0 to 1, is the
-    share of time spent drawing from the graph's inputs and in the iterators of ``timed``; it is
-    written if there was any.
-
-    The first run, which compiles, does not count, nor do evaluations and synchronous saving. When
-    the hook is due, it waits for the device, so it measures finished work.
+    ``throughput/tokens_per_sec`` and ``throughput/input_wait``. The last one, if there was any, is
+    the share, from 0 to 1, of time spent drawing from the graph's inputs and in the iterators of
+    ``timed``. The first run, which compiles, does not count, nor do evaluations and synchronous
+    saving. When the hook is due, it waits for the device.
 
     With several PyTorch ranks, the chief multiplies its examples and tokens by their number. With
     ``jax.distributed``, the numbers of a run already cover all ranks.
