@@ -341,7 +341,7 @@ class Launcher:
 PLAIN = [
     *("runhooks.plain", "runhooks.engines.numpy.engine", "numpy.ma"),
     *("runhooks.training", "runhooks.hooks.evaluation"),
-    *("runhooks.hooks.stopping", "runhooks.hooks.diagnosis"),
+    *("runhooks.hooks.stopping", "runhooks.hooks.watchdog"),
 ]
 DIGITS = ["sklearn.datasets", "sklearn.model_selection", "PIL.Image"]
 TRAINING = ["runhooks.training", "runhooks.hooks.evaluation"]

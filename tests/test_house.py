@@ -78,7 +78,7 @@ PROBED_FOLDERS = {"contract", "graph", "session", "hooks", "checkpoint"}
 PROBES = {
     "an array of a user": {
         ("checkpoint.states", "value.dtype"),
-        ("hooks.showing", "value.shape"),
+        ("hooks.progress", "value.shape"),
         ("hooks.stopping", "value.dtype"),
         ("session.feeds", "value.astype"),
     },
@@ -105,11 +105,11 @@ PROBES = {
         ("graph.passes", "elements.persistent_workers"),
         ("graph.passes", "it.set_epoch"),
         ("graph.passes", "outer.set_epoch"),
-        ("hooks.saving", "listener.after_save"),
-        ("hooks.saving", "saver.last_checkpoints"),
-        ("hooks.showing", "stream.write"),
-        ("hooks.showing", "stream.flush"),
-        ("hooks.showing", "stream.isatty"),
+        ("hooks.checkpoint_saver", "listener.after_save"),
+        ("hooks.checkpoint_saver", "saver.last_checkpoints"),
+        ("hooks.progress", "stream.write"),
+        ("hooks.progress", "stream.flush"),
+        ("hooks.progress", "stream.isatty"),
         ("session.scaffold", "saver.save"),
     },
     "a hook that need not extend ours": {
@@ -144,7 +144,7 @@ PROBES = {
     "Python's own": {
         ("checkpoint.lock", "os.register_at_fork"),
         ("checkpoint.attempts", "os.posix_fadvise"),
-        ("hooks.diagnosis", "os.register_at_fork"),
+        ("hooks.watchdog", "os.register_at_fork"),
         ("graph.step_result", "value._fields"),
         ("session.interruption", "handler.__self__"),
     },

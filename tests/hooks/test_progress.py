@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import runhooks as rh
-from runhooks.hooks.showing import progress_line
+from runhooks.hooks.progress import progress_line
 
 
 class Terminal(io.StringIO):

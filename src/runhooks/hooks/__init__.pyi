@@ -1,6 +1,6 @@
 from runhooks.errors import NanLossDuringTrainingError as NanLossDuringTrainingError
-from runhooks.hooks.diagnosis import ProfilerHook as ProfilerHook
-from runhooks.hooks.diagnosis import WatchdogHook as WatchdogHook
+from runhooks.hooks.checkpoint_saver import CheckpointSaverHook as CheckpointSaverHook
+from runhooks.hooks.checkpoint_saver import CheckpointSaverListener as CheckpointSaverListener
 from runhooks.hooks.early_stopping import make_early_stopping_hook as make_early_stopping_hook
 from runhooks.hooks.early_stopping import read_eval_metrics as read_eval_metrics
 from runhooks.hooks.early_stopping import stop_if_higher_hook as stop_if_higher_hook
@@ -9,6 +9,7 @@ from runhooks.hooks.early_stopping import stop_if_no_decrease_hook as stop_if_no
 from runhooks.hooks.early_stopping import stop_if_no_increase_hook as stop_if_no_increase_hook
 from runhooks.hooks.ema import EmaHook as EmaHook
 from runhooks.hooks.evaluation import EvaluationHook as EvaluationHook
+from runhooks.hooks.logging_tensor import LoggingTensorHook as LoggingTensorHook
 from runhooks.hooks.metrics import ReduceOnPlateauHook as ReduceOnPlateauHook
 from runhooks.hooks.others import CallHook as CallHook
 from runhooks.hooks.others import FeedFnHook as FeedFnHook
@@ -16,11 +17,8 @@ from runhooks.hooks.others import FinalOpsHook as FinalOpsHook
 from runhooks.hooks.others import GarbageCollectionHook as GarbageCollectionHook
 from runhooks.hooks.others import GlobalStepWaiterHook as GlobalStepWaiterHook
 from runhooks.hooks.others import SavedStateHook as SavedStateHook
-from runhooks.hooks.saving import CheckpointSaverHook as CheckpointSaverHook
-from runhooks.hooks.saving import CheckpointSaverListener as CheckpointSaverListener
-from runhooks.hooks.saving import SummarySaverHook as SummarySaverHook
-from runhooks.hooks.showing import LoggingTensorHook as LoggingTensorHook
-from runhooks.hooks.showing import ProgressHook as ProgressHook
+from runhooks.hooks.profiler import ProfilerHook as ProfilerHook
+from runhooks.hooks.progress import ProgressHook as ProgressHook
 from runhooks.hooks.speed import HookTimesHook as HookTimesHook
 from runhooks.hooks.speed import MemoryHook as MemoryHook
 from runhooks.hooks.speed import StepCounterHook as StepCounterHook
@@ -28,3 +26,5 @@ from runhooks.hooks.speed import ThroughputHook as ThroughputHook
 from runhooks.hooks.stopping import NanTensorHook as NanTensorHook
 from runhooks.hooks.stopping import StopAtStepHook as StopAtStepHook
 from runhooks.hooks.stopping import TimeLimitHook as TimeLimitHook
+from runhooks.hooks.summary_saver import SummarySaverHook as SummarySaverHook
+from runhooks.hooks.watchdog import WatchdogHook as WatchdogHook

@@ -20,7 +20,7 @@ from runhooks.graph.graph import own_graph
 from runhooks.hooks.base import NamedTensors, SummaryWriter, step_of
 from runhooks.hooks.ema import EmaHook
 from runhooks.hooks.metrics import EvaluatingHook, number
-from runhooks.hooks.saving import summaries_of
+from runhooks.hooks.summary_saver import summaries_of
 from runhooks.ranks import current_group
 from runhooks.session.nested import LoopStoppedError, NestedLoop, until_stop
 from runhooks.trigger import Trigger, timer_of
