@@ -79,7 +79,7 @@ PROBES = {
     "an array of a user": {
         ("checkpoint.states", "value.dtype"),
         ("hooks.progress", "value.shape"),
-        ("hooks.nan_tensor", "value.dtype"),
+        ("hooks.stopping", "value.dtype"),
         ("session.feeds", "value.astype"),
     },
     "a function, source, engine, saver, rule, listener or stream of a user": {
@@ -137,9 +137,8 @@ PROBES = {
     },
     "an estimator, a specification or a tensor of TensorFlow's": {
         ("hooks.base", "run_context.next_step"),
-        ("hooks.named_tensors", "element.outputs"),
-        ("hooks.named_tensors", "key.name"),
-        ("hooks.nan_tensor", "loss.outputs"),
+        ("hooks.base", "element.outputs"),
+        ("hooks.base", "key.name"),
         ("session.threads", "coord.stop_on_exception"),
     },
     "Python's own": {
@@ -311,6 +310,8 @@ SMALL = {
     "tensorflow.train": "a front door",
     "torch": "a front door",
     "arrays.tensorflow": "an adapter to one library",
+    "bridges.optuna": "an adapter to one library",
+    "bridges.tracking": "its public path",
     "events.place": "paths or URLs, for all who open runs",
     "checkpoint.averages": "what tells averages from weights, for sessions and checkpoints",
     "graph.names": "the rules of names, for all who make operations",

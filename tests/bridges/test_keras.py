@@ -155,8 +155,8 @@ def test_weights_of_a_checkpoint_callback_bring_the_states_back(on_one):
     ("asked", "message"),
     [
         ("gradients", "its train step keeps gradients and activations to itself"),
-        ("feed", "a hook cannot feed the batches of Keras, which draws its own"),
-        ("feed_fn", "a hook cannot feed the batches of Keras, which draws its own"),
+        ("feed", "a hook cannot feed the batches of Keras"),
+        ("feed_fn", "a hook cannot feed the batches of Keras"),
         ("checkpoints", "let Keras save its checkpoints, which hold the states of the hooks too"),
     ],
 )

@@ -1,13 +1,13 @@
 """Hooks in loops that others own: ``rh.bridges.keras.Hooks`` and its like are their callbacks.
 
-Each module imports its framework, and is imported when it is first used.
+Each module imports its framework.
 """
 
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from runhooks.bridges.validation import ValidationHook
+from runhooks.bridges.hooked_loop import ValidationHook
 
 __all__ = ["ValidationHook"]
 
@@ -15,7 +15,7 @@ _MODULES = ("accelerate", "ignite", "keras", "lightning", "optuna", "tracking", 
 
 
 def require(module: str, package: str) -> None:
-    """Raise ImportError unless ``module`` is installed, which pip knows as ``package``."""
+    """Raise ImportError unless ``module``, which is in ``package``, is installed."""
     if find_spec(module) is None:
         raise ImportError(
             f"runhooks.bridges.{module} needs {module}, which is not installed: "

@@ -50,29 +50,18 @@ class Hooks(TorchLoopHooks):
                     optimizer.zero_grad()
 
     Hooks may fetch ``"loss"`` and, as ``"metrics/<name>"``, whatever else you put into ``values``;
-    ``"learning_rate"`` of the batch; and the parameters, gradients and activations of ``model``, as
-    in ``rh.torch.Graph``.
+    ``"learning_rate"``, ``"model/layer.weight"`` and others. ``docs/bridges.md`` says more.
 
     The global step counts updates: batches at which ``accelerator.sync_gradients`` is true.
-    ``accelerator.save_state`` saves the states of the hooks and the global step, and ``load_state``
-    restores them.
+    Arguments and errors are those of ``LoopHooks``, and:
 
     Args:
         accelerator: The accelerator, of one process.
-        hooks: The hooks, as for ``MonitoredTrainingSession``.
-        output_dir: Where to write the values, the learning rate and steps per second; None:
-            neither is written.
         model: The module to train, as ``prepare`` returned it.
         optimizer: Its optimizer, as ``prepare`` returned it, or a list of several.
-        save_summaries_steps: Steps from one summary to the next; None or 0: none is written.
-        log_step_count_steps: Steps from one measurement of steps per second to the next; None or
-            0: none is made.
 
     Raises:
-        TypeError: If ``hooks`` is not a list of hooks.
-        ValueError: For a negative number, and an accelerator of several processes. Before the first
-            batch: for a hook that feeds values.
-        RuntimeError: Before the first batch: for a hook that saves checkpoints.
+        ValueError: For an accelerator of several processes.
     """
 
     exposes = _GivenValues

@@ -24,8 +24,6 @@ from runhooks.summary import Summary, scalar_value
 
 BATCH = "batch"
 SUMMARIES = "summaries"
-
-
 RATE = "learning_rate"
 
 
@@ -36,11 +34,11 @@ class BatchValues:
     title: str
 
     def loss(self) -> Any:
-        """Return the loss of the batch; None if it had none."""
+        """Return the loss of the batch; None if it has none."""
         raise NotImplementedError
 
     def is_skipped(self) -> bool:
-        """Return whether the training has left the batch out, which then has no loss."""
+        """Return whether the training has left out the batch, which then has no loss."""
         return False
 
     def metrics(self) -> Mapping[str, Any]:
@@ -48,7 +46,7 @@ class BatchValues:
         return {}
 
     def validated(self) -> Mapping[str, Any]:
-        """Return those of the metrics that a validation has found, and that no batch changes."""
+        """Return those of the metrics that a validation has found, and no batch changes."""
         return {}
 
     def rates(self) -> Mapping[str, Any]:
@@ -60,7 +58,7 @@ class BatchValues:
         raise NotImplementedError
 
     def other_names(self) -> Iterable[str]:
-        """Return the names that ``other`` knows now, for messages."""
+        """Return the names that ``other`` knows now."""
         raise NotImplementedError
 
     def reader(self, name: str) -> Callable[[], Any] | None:
@@ -74,7 +72,6 @@ class BatchValues:
         return self.other(name)
 
     def names(self) -> list[str]:
-        """Return the names that are known now, for messages."""
         metrics = [f"metrics/{it}" for it in self.metrics()]
         return ["loss", *metrics, "metrics", *self.other_names()]
 
@@ -83,16 +80,13 @@ class BatchValues:
         return f"{self.title} exposes {sorted(self.names())}{suggestion(name, self.names())}"
 
     def scalars(self) -> dict[str, Any]:
-        """Return the numbers of the batch by name: its loss, its metrics, the learning rate."""
+        """Return the loss, the metrics and the learning rates of the batch by name."""
         loss, old = self.loss(), self.validated()
         metrics = {f"metrics/{name}": it for name, it in self.metrics().items() if name not in old}
         return {**({} if loss is None else {"loss": loss}), **metrics, **self.rates()}
 
     def assign(self, name: str, value: Any) -> None:
-        """Give what is called ``name`` a new value between batches; raise ValueError if it cannot.
-
-        By default nothing can be assigned.
-        """
+        """Give what is called ``name`` a new value between batches, or raise ValueError."""
         raise ValueError(f"{name!r} cannot be assigned by a hook in a loop of {self.title}")
 
     def _loss(self) -> Any:
@@ -112,11 +106,7 @@ class BatchValues:
 
 
 class BatchEngine(PythonEngine):
-    """Reads values of batches, and calls functions of them, one by one.
-
-    Args:
-        services: The framework whose devices have a memory and a profiler; None: Python's own.
-    """
+    """Reads values of batches, and calls functions of them; ``services`` has the devices."""
 
     def __init__(self, services: Framework | None = None) -> None:
         self._services = services or PythonEngine()
@@ -156,19 +146,16 @@ class BatchTensors(NamedValues):
 class BatchGraph(ValueGraph):
     """A graph whose tensors are the ``values`` of a framework's batches, by name.
 
-    ``"batch"`` is the batch itself, and ``"summaries"`` all its numbers as one summary. Hooks may
-    add functions of tensors to it in ``begin``, as to any graph.
+    ``"batch"`` is the batch itself, and ``"summaries"`` all its numbers as one summary.
     """
 
     def __init__(self, values: BatchValues, engine: BatchEngine) -> None:
         super().__init__(engine)
-        #: What the framework exposes.
         self.exposed = values
         self._tensors = BatchTensors(self, values)
         self._checked: set[Any] = set()
         with self.as_default():
             get_or_create_global_step()
-            #: The operation that stands for the framework's batch.
             self.batch = group(name=BATCH)
 
     @property
@@ -177,7 +164,6 @@ class BatchGraph(ValueGraph):
 
     @property
     def title(self) -> str:
-        """The name of the framework whose batches these are."""
         return self.exposed.title
 
     def check(self, fetches: Any) -> None:
@@ -196,12 +182,7 @@ class BatchGraph(ValueGraph):
 
 
 class BatchSession(Session):
-    """A session that reads what the framework's batches have left, and makes none itself.
-
-    Args:
-        graph: The values of the batches.
-        step: The global step that the framework begins with.
-    """
+    """A session that begins at ``step``, and reads what the framework's batches have left."""
 
     def __init__(self, graph: BatchGraph, step: int) -> None:
         super().__init__(graph)
@@ -209,13 +190,12 @@ class BatchSession(Session):
         self._move_to(step)
 
     def count(self, step: int) -> None:
-        """Take note of a batch that has led to the global step ``step``."""
         self._move_to(step)
         self._values.runs += 1
         self._values.changes += 1
 
     def run_batch(self, fetches: Any, step: int) -> Any:
-        """Return the values of ``fetches`` after a batch, and take note of it as ``count`` does."""
+        """Return the values of ``fetches`` after a batch, and note it as ``count`` does."""
         result = self.run(fetches)
         self._move_to(step)
         self._values.changes += 1

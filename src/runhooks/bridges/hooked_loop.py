@@ -1,4 +1,4 @@
-"""``HookedLoop``: calls hooks around the batches of a loop that a framework owns."""
+"""Hooks around the batches of a loop that a framework owns, and after its validations."""
 
 from __future__ import annotations
 
@@ -14,25 +14,32 @@ import numpy as np
 
 from runhooks import arguments
 from runhooks.bridges.batch_graph import SUMMARIES, BatchGraph, BatchSession
-from runhooks.bridges.validation import ValidationHook
 from runhooks.checkpoint.states import EncodedStates, decode, encode
-from runhooks.contract import SessionRunArgs, SessionRunHook
-from runhooks.errors import cause, described, good_ends
+from runhooks.contract import (
+    RawSession,
+    SessionRunArgs,
+    SessionRunContext,
+    SessionRunHook,
+    SessionRunValues,
+    StopSignal,
+)
+from runhooks.errors import add_note, cause, described, good_ends
 from runhooks.hooks import StepCounterHook, SummarySaverHook
+from runhooks.hooks.base import SummaryWriter, step_of
+from runhooks.hooks.metrics import EvaluatingHook, number
 from runhooks.session.hook_list import HookList, caught, in_order, raise_first
 from runhooks.session.hooked import Asked, LiveSession
 from runhooks.session.scheduled_hook import noting_hook
+from runhooks.trigger import Due, Timer, Trigger
 
 
-def to_text(states: Mapping[str, Any]) -> str:
-    """Return ``states`` as JSON; raise TypeError for a value that would not come back."""
+def _to_text(states: Mapping[str, Any]) -> str:
     encoded = encode(states)
     arrays = {entry: b64encode(data.tobytes()).decode() for entry, data in encoded.arrays.items()}
     return json.dumps({"states": encoded.text.decode(), "arrays": arrays})
 
 
-def from_text(text: str) -> dict[str, Any]:
-    """Return the states in ``text``; raise ValueError if it is damaged."""
+def _from_text(text: str) -> dict[str, Any]:
     try:
         parts = json.loads(text)
         arrays = {it: np.frombuffer(b64decode(x), np.uint8) for it, x in parts["arrays"].items()}
@@ -50,20 +57,8 @@ class HookedLoop:
     """A loop as its hooks see it: a session in which each batch of the framework is a run.
 
     A bridge calls, in this order: ``open``, for each batch ``before_batch`` and ``after_batch``,
-    then ``end``, or ``fail`` if an exception ends the loop. May be opened again then.
-
-    Args:
-        graph: The values of the batches.
-        hooks: The hooks, as for ``MonitoredTrainingSession``.
-        output_dir: Where to write summaries and steps per second; None: neither is written.
-        save_summaries_steps: Steps from one summary of all numbers of a batch to the next; None or
-            0: none is written.
-        log_step_count_steps: Steps from one measurement of steps per second to the next; None or
-            0: none is made.
-
-    Raises:
-        TypeError: If ``hooks`` is not a list of hooks.
-        ValueError: For a negative number.
+    then ``end``, or ``fail`` if an exception ends the loop. May be opened again then. All raise
+    what a hook raises; the loop is closed then. ``graph`` has the values of the batches.
     """
 
     def __init__(
@@ -82,7 +77,7 @@ class HookedLoop:
         self._given = in_order(hooks)
         self._output_dir = output_dir
         self._save_steps, self._count_steps = save_summaries_steps, log_step_count_steps
-        self._hooks: HookList | None = None  # between open and end or fail
+        self._hooks: HookList | None = None
         self._session: BatchSession | None = None
         self._states: Mapping[str, Any] = {}
         self._stop_reason: str | None = None
@@ -110,18 +105,11 @@ class HookedLoop:
         if number > 1:
             raise ValueError(
                 f"hooks in a loop of {self.graph.title} work in one process, and this training has "
-                f"{number}: one that stops would leave the others waiting"
+                f"{number}"
             )
 
     def open(self, step: int) -> bool:
-        """Begin, with the global step ``step`` and the states that were loaded.
-
-        Returns:
-            Whether the loop is to stop before its first batch, as one that has finished is.
-
-        Raises:
-            Exception: Whatever a hook raises; the loop is closed then.
-        """
+        """Begin at ``step``; return whether the loop is to stop before its first batch."""
         if self.is_open:
             self.fail(RuntimeError(f"{self.graph.title} has left its loop without an end"))
         self._stop_reason, self._asked = None, None
@@ -145,11 +133,7 @@ class HookedLoop:
         return self.stop_reason is not None
 
     def before_batch(self) -> None:
-        """Ask the hooks that are due what they want of the batch that comes now.
-
-        Raises:
-            Exception: Whatever a hook or a thread raises; the loop is closed then.
-        """
+        """Ask the hooks that are due what they want of the batch that comes now."""
         if self._session is None:  # closed by an error that the framework has caught
             return
         try:
@@ -163,14 +147,7 @@ class HookedLoop:
                 raise
 
     def after_batch(self, step: int) -> bool:
-        """Hand out what the batch has left; return whether the loop is to stop.
-
-        Args:
-            step: The global step that the batch has led to.
-
-        Raises:
-            Exception: Whatever a hook raises; the loop is closed then.
-        """
+        """Hand out what the batch to ``step`` has left; return whether the loop is to stop."""
         session = self._session
         if session is None:  # closed by an error that the framework has caught
             return True
@@ -190,13 +167,7 @@ class HookedLoop:
     def after_validation(self, metrics: Mapping[str, Any], is_own: bool = True) -> bool:
         """Let hooks act on the ``metrics`` of a validation; return whether the loop is to stop.
 
-        Args:
-            metrics: What it has found.
-            is_own: Whether the framework has made it as a part of the training, and not the user
-                of whatever data: one that lacks a metric that hooks act on is then none of theirs.
-
-        Raises:
-            Exception: Whatever a hook raises; the loop is closed then.
+        Unless it ``is_own``, a part of the training, it may lack what hooks act on.
         """
         session = self._session
         validations = [it for it in self._given if isinstance(it, ValidationHook)]
@@ -240,21 +211,13 @@ class HookedLoop:
         _log.info("the loop has ended: %s", described(error))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the states of the hooks as text, by one name, for a checkpoint of the framework.
-
-        Raises:
-            TypeError: If a hook's state cannot be saved.
-        """
+        """Return the states of the hooks as text; raise TypeError for one that cannot be saved."""
         states = self._states if self._session is None else self._session.attached_states()
-        return {"hooks": to_text(states)}
+        return {"hooks": _to_text(states)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take back what ``state_dict`` returned: now, or when the loop opens.
-
-        Raises:
-            ValueError: If it is damaged.
-        """
-        self._states = from_text(state["hooks"])
+        """Take back what ``state_dict`` returned; raise ValueError if it is damaged."""
+        self._states = _from_text(state["hooks"])
         if self._session is not None:
             self._session.take_states(self._states)
 
@@ -277,7 +240,7 @@ class HookedLoop:
                 if request.feed_dict:
                     raise ValueError(
                         f"feed_dict must be empty, got {list(request.feed_dict)}: a hook cannot "
-                        f"feed the batches of {self.graph.title}, which draws its own"
+                        f"feed the batches of {self.graph.title}"
                     )
                 if request.fetches is not None:
                     self.graph.check(request.fetches)
@@ -307,8 +270,76 @@ class HookedLoop:
         return [it for it in errors if not isinstance(it, good_ends())]
 
 
+class ValidationHook(EvaluatingHook):
+    """Collects the metrics of the validations that a framework runs, for use with a bridge.
+
+    It replaces ``EvaluationHook`` in a framework's loop: pass ``metric(name)`` to
+    ``stop_if_no_decrease_hook`` and similar functions, ``ReduceOnPlateauHook`` or ``PruningHook``.
+    A metric that is no single number, such as a confusion matrix, is left out.
+
+        validation = rh.bridges.ValidationHook(output_dir="runs/a/eval")
+        stop = rh.stop_if_no_decrease_hook(validation.metric("val_loss"), patience=5)
+
+    Args:
+        output_dir: Where to write the metrics, without a ``summary_writer``.
+        summary_writer: The writer.
+        hook_name: As in ``SessionRunHook``.
+    """
+
+    def __init__(
+        self,
+        output_dir: str | os.PathLike[str] | None = None,
+        summary_writer: SummaryWriter | None = None,
+        *,
+        hook_name: str | None = None,
+    ) -> None:
+        # Its ``end`` does nothing: it never evaluates by itself.
+        never = Timer(Trigger(at_end=True))
+        super().__init__(never, output_dir, summary_writer, hook_name)
+        self._metrics: Mapping[str, float] = {}
+        self._is_new = False
+
+    def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
+        self._is_new = False
+        super().after_create_session(session, coord)
+
+    def take(self, session: RawSession, metrics: Mapping[str, Any], is_own: bool) -> None:
+        """Take the metrics of a validation at the current step.
+
+        One that is not ``is_own`` is ignored if it lacks a metric that hooks act on.
+        """
+        if is_own or self._wanted <= metrics.keys():
+            self._metrics, self._is_new = self._numbers(metrics), True
+            self._evaluate_in_training(session, None)
+
+    def next_due(self) -> Due | None:
+        return Due(step=self.evaluated_step or 0) if self._is_new else Due()
+
+    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
+        self._is_new = step_of(run_context.session) != self.evaluated_step
+
+    def end(self, session: RawSession) -> None:
+        pass
+
+    def _numbers(self, metrics: Mapping[str, Any]) -> dict[str, float]:
+        found = {}
+        for name, value in metrics.items():
+            try:
+                found[name] = number(name, value)
+            except (TypeError, ValueError) as error:
+                if name in self._wanted:
+                    add_note(error, f"hooks act on this metric of {self.title}")
+                    raise
+        return found
+
+    def _run_evaluation(
+        self, session: RawSession, training: SessionRunArgs | None
+    ) -> tuple[Mapping[str, float], int]:
+        return self._metrics, 1
+
+
 class LoopHooks:
-    """The base of what users make of a bridge: the hooks of a session in a framework's loop.
+    """The base of each ``Hooks``: the hooks of a session in a framework's loop.
 
     Args:
         hooks: The hooks, as for ``MonitoredTrainingSession``.
@@ -339,12 +370,11 @@ class LoopHooks:
         )
 
     def _make_graph(self) -> BatchGraph:
-        """Return the graph of the batches."""
         raise NotImplementedError
 
     @property
     def graph(self) -> BatchGraph:
-        """The graph that hooks add to, to compute with what they may fetch."""
+        """The graph of what hooks may fetch, to which they may add."""
         return self._graph
 
     def state_dict(self) -> dict[str, Any]:

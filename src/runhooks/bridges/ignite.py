@@ -61,36 +61,16 @@ class _IgniteValues(TorchValues):
 class Hooks(TorchLoopHooks):
     """Calls the hooks of a session in an ignite engine; each iteration is a run.
 
-    After each iteration, hooks may fetch by name:
+    Hooks may fetch ``"loss"``, ``"output/accuracy"``, ``"metrics/accuracy"``, and with a ``model``
+    or ``optimizer``, ``"model/layer.weight"``, ``"learning_rate"`` and others.
+    ``docs/reference/bridges.md`` says more of these, of steps, stops, errors and checkpoints.
 
-    - ``"output"``, what the process function returned, and ``"output/accuracy"`` of a dict;
-      ``"loss"`` is ``"output/loss"``, or the output itself if it is a number;
-    - ``"metrics/accuracy"`` and so on, from ``engine.state.metrics``; ``"metrics"`` is a dict of
-      all. Attach metrics that change in each iteration before these hooks;
-    - ``"learning_rate"`` of the iteration, if you pass ``optimizer``;
-    - ``"model/layer.weight"``, ``"gradients/model/layer.weight"``, ``"global_gradient_norm"``,
-      ``"activations/model/layer"``, as in ``rh.torch.Graph``, if ``model`` is given.
-
-    The global step is ``engine.state.iteration``. ``request_stop`` calls ``engine.terminate()``, so
-    the current iteration is the last.
-
-    To resume with the states of the hooks, put this object into ``to_save`` of a ``Checkpoint``,
-    like the engine itself. ``on_exception`` is called for any exception that ends the run.
+    Attach metrics that change in each iteration before these hooks. Arguments and errors are those
+    of ``LoopHooks``, and:
 
     Args:
-        hooks: The hooks, as for ``MonitoredTrainingSession``.
-        output_dir: Where to write the loss, the metrics and the learning rate, and steps per
-            second; None: neither is written.
         model: The module that the engine trains.
         optimizer: Its optimizer, or a list of several.
-        save_summaries_steps: Steps from one summary to the next; None or 0: none is written.
-        log_step_count_steps: Steps from one measurement of steps per second to the next; None or
-            0: none is made.
-
-    Raises:
-        TypeError: If ``hooks`` is not a list of hooks.
-        ValueError: For a negative number. Before the first batch: for a hook that feeds values.
-        RuntimeError: Before the first batch: for a hook that saves checkpoints.
     """
 
     exposes = _IgniteValues

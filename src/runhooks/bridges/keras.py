@@ -20,51 +20,26 @@ require("keras", "keras>=3")
 
 import keras  # noqa: E402
 
-_ATTRIBUTE = "runhooks_hooks"  # of a model, saved and loaded with it
+_ATTRIBUTE = "runhooks_hooks"
 _KEY, _STEP_KEY = "states", "global_step"
 
 
 class Hooks(LoopHooks, keras.callbacks.Callback):
     """Calls the hooks of a session in ``model.fit``; each batch is a run.
 
-    After each batch, hooks may fetch by name:
+    Hooks may fetch ``"loss"``, ``"metrics/accuracy"``, ``"learning_rate"``, ``"epoch"``, counted
+    from 0, and weights, such as ``"model/dense/kernel"``. ``docs/reference/bridges.md`` says more
+    of these, of steps, stops, errors and checkpoints.
 
-    - ``"loss"``, ``"metrics/accuracy"`` and so on, as other callbacks receive them: means over the
-      epoch so far; ``"metrics"`` is a dict of all;
-    - ``"learning_rate"``, and ``"epoch"``, counted from 0;
-    - ``"model/dense/kernel"``: a weight, by its path in the model; ``"model"`` is a dict of all. A
-      second one of this path, in the order of ``model.weights``, is ``"model/dense/kernel_1"``.
+    Put this callback before the one that saves. Where Keras has not reported an error,
+    ``on_exception`` is called with a RuntimeError when the next ``fit`` with hooks begins.
 
-    The global step counts the batches of a model since ``compile``, whether or not they update it.
-    It goes on in the next ``fit`` and from a checkpoint, and begins with ``optimizer.iterations``
-    where nothing has counted yet. With ``steps_per_execution=n``, a run is ``n`` batches.
-    ``request_stop`` sets ``model.stop_training``, so the current batch is the last.
-
-    Checkpoints that Keras writes hold the states of the hooks: put this callback before the one
-    that saves. ``BackupAndRestore`` restores them. To load weights before ``fit``, call
-    ``callback.set_model(model)`` first, then ``model.load_weights(path)``.
-
-    Keras does not report exceptions to callbacks. ``on_exception`` is called for exceptions from
-    hooks, batches and their data; for all others if you call ``fit`` inside ``with callback:``,
-    and else with a RuntimeError when the next ``fit`` with hooks begins.
-
-    Args:
-        hooks: The hooks, as for ``MonitoredTrainingSession``.
-        output_dir: Where to write the loss, the metrics and the learning rate, and steps per
-            second; None: neither is written.
-        save_summaries_steps: Steps from one summary to the next; None or 0: none is written.
-        log_step_count_steps: Steps from one measurement of steps per second to the next; None or
-            0: none is made.
-
-    Raises:
-        TypeError: If ``hooks`` is not a list of hooks.
-        ValueError: For a negative number. Before the first batch: for a hook that feeds values.
-        RuntimeError: Before the first batch: for a hook that saves checkpoints.
+    Arguments and errors are those of ``LoopHooks``.
     """
 
     def _make_graph(self) -> BatchGraph:
         self._values = _KerasValues(self)
-        self._step = 0  # that the epoch began with
+        self._step = 0
         return _KerasGraph(self._values, _engine(), self._reporting)
 
     def set_model(self, model: Any) -> None:
@@ -107,7 +82,7 @@ class Hooks(LoopHooks, keras.callbacks.Callback):
         """Let Keras, which looks after a batch whether it is to stop, make nothing of its first."""
         model = self.model
         model.stop_training = True
-        self._step -= model.steps_per_execution  # which on_train_batch_end adds
+        self._step -= model.steps_per_execution
         train_function = model.train_function
 
         def passing(*args: Any) -> Any:

@@ -22,7 +22,7 @@ class _LightningValues(TorchValues):
         super().__init__()
         self.trainer: Any = None
         self.outputs: Any = None
-        self._before: dict[str, Any] = {}  # the metrics when a validation began
+        self._before: dict[str, Any] = {}
         self._validated: set[str] = set()
 
     def loss(self) -> Any:
@@ -57,34 +57,11 @@ class _LightningValues(TorchValues):
 class Hooks(TorchLoopHooks, Callback):
     """Calls the hooks of a session in ``trainer.fit``; each batch is a run.
 
-    After each batch, hooks may fetch by name:
+    Hooks may fetch ``"loss"``, ``"metrics/train_loss"``, ``"learning_rate"``, and by their names in
+    the ``LightningModule``, ``"model/layer.weight"`` and others. ``docs/reference/bridges.md`` says
+    more of these, of steps, stops, errors and checkpoints.
 
-    - ``"loss"``, as ``training_step`` returned it, and divided by ``accumulate_grad_batches``; None
-      of a batch that it has skipped by returning None;
-    - ``"metrics/train_loss"`` and so on, from ``self.log``; validation metrics are those of the
-      last validation; ``"metrics"`` is a dict of all;
-    - ``"learning_rate"`` of the batch; ``"optimizer_1/learning_rate"`` for one of several;
-    - ``"model/layer.weight"``, ``"gradients/model/layer.weight"``, ``"global_gradient_norm"``,
-      ``"activations/model/layer"``, as in ``rh.torch.Graph``; ``model`` is the ``LightningModule``.
-
-    The global step is ``trainer.global_step``, which counts calls of optimizers. ``request_stop``
-    sets ``trainer.should_stop``, so the current batch is the last, if ``min_steps`` allows it.
-
-    Lightning's checkpoints hold the states of the hooks, and ``fit(ckpt_path=...)`` restores them.
-    ``on_exception`` is called for any exception that ends ``fit``.
-
-    Args:
-        hooks: The hooks, as for ``MonitoredTrainingSession``.
-        output_dir: Where to write the loss, the metrics and the learning rate, and steps per
-            second; None: neither is written.
-        save_summaries_steps: Steps from one summary to the next; None or 0: none is written.
-        log_step_count_steps: Steps from one measurement of steps per second to the next; None or
-            0: none is made.
-
-    Raises:
-        TypeError: If ``hooks`` is not a list of hooks.
-        ValueError: For a negative number. Before the first batch: for a hook that feeds values.
-        RuntimeError: Before the first batch: for a hook that saves checkpoints.
+    Arguments and errors are those of ``LoopHooks``.
     """
 
     exposes = _LightningValues

@@ -20,27 +20,18 @@ class PruningHook(MetricHook):
     The trial ends as after any error: ``end`` is not called on hooks, and no last checkpoint is
     saved.
 
-        def objective(trial):
-            ...
-            accuracy = rh.EvaluationHook({"accuracy": correct}, every_n_steps=100)
-            pruning = rh.bridges.optuna.PruningHook(trial, accuracy.metric("accuracy"))
-            with rh.MonitoredTrainingSession(hooks=[accuracy, pruning]) as sess:
-                while not sess.should_stop():
-                    sess.run(train_op)
-            return accuracy.metric("accuracy").last()
+        pruning = rh.bridges.optuna.PruningHook(trial, evaluation.metric("accuracy"))
 
     Args:
         trial: The trial.
         metric: A metric of an ``EvaluationHook`` in the same session, of which every value is
-            reported; or a tensor or its name, a single number that is fetched every
-            ``every_n_steps``.
-        every_n_steps: For a tensor: fetch it at the multiples of this number.
-        trigger: For a tensor: says when to fetch it.
-        every_n_epochs: For a tensor: fetch it at the last step of every so many epochs.
+            reported; or a tensor or its name, a single number.
+        every_n_steps: Fetch a tensor at the multiples of this number.
+        trigger: When to fetch a tensor.
+        every_n_epochs: Fetch a tensor at the last step of every so many epochs.
 
     Raises:
-        ValueError: For a tensor without exactly one of ``every_n_steps``, ``every_n_epochs`` and
-            ``trigger``, and a metric with one of these.
+        ValueError: For a tensor without exactly one cadence, and a metric with one.
         TypeError: If ``trial`` has no ``report``.
     """
 

@@ -30,10 +30,7 @@ from runhooks.graph.nodes import CAPTURES, Operation, Tensor, Variable
 
 
 class TorchValues(BatchValues):
-    """What a framework over PyTorch exposes of a batch: numbers, and the rates of optimizers.
-
-    A bridge adds what it knows of the loss and the metrics.
-    """
+    """What a framework over PyTorch exposes of a batch: a bridge adds the loss and the metrics."""
 
     def __init__(self) -> None:
         self._optimizers: dict[str, Optimizer] = {}
@@ -110,7 +107,7 @@ class TorchBatchGraph(BatchGraph):
         return self._all
 
     def take(self, model: nn.Module | None, optimizers: Sequence[Optimizer]) -> None:
-        """Expose the values of a model, as ``model``, and of its ``optimizer``, ``optimizer_1``."""
+        """Expose a model, as ``model``, and its optimizers, as ``optimizer``, ``optimizer_1``."""
         named = {f"optimizer_{i}" if i else "optimizer": it for i, it in enumerate(optimizers)}
         self._objects = TorchObjects({**({} if model is None else {"model": model}), **named})
         self._all.objects = ObjectTensors(self, self._objects)
@@ -152,7 +149,7 @@ class TorchLoopHooks(LoopHooks):
 
 
 def listed(optimizer: Optimizer | Iterable[Optimizer]) -> list[Optimizer]:
-    """Return the optimizers of an argument that takes one or several."""
+    """Return one optimizer or several as a list."""
     return [optimizer] if isinstance(optimizer, Optimizer) else list(optimizer)
 
 
@@ -176,11 +173,7 @@ class _AllTensors(BatchTensors):
 
 
 class _CapturingEngine(BatchEngine):
-    """Reads what was captured while the batch was made.
-
-    Args:
-        objects: Returns what the framework trains.
-    """
+    """Reads what was captured while the batch was made, of what ``objects()`` returns."""
 
     def __init__(self, objects: Callable[[], TorchObjects]) -> None:
         super().__init__(ENGINE)

@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
 
 from runhooks.contract import RawSession
-from runhooks.hooks.base import acts_here
+from runhooks.hooks.base import FetchingHook, acts_here
 from runhooks.hooks.metrics import number
-from runhooks.hooks.named_tensors import FetchingHook
 from runhooks.trigger import Trigger, timer_of
 
 
@@ -17,22 +16,20 @@ class TrackingHook(FetchingHook):
 
     ``log`` is the tracker's own function: ``wandb_run.log``, ``mlflow.log_metrics``,
     ``comet_experiment.log_metrics``, ``aim_run.track``. Of several ranks, each calls it; with
-    ``chief_only_hooks``, the chief alone. It is called in the training thread, which waits for it;
-    the W&B and MLflow writers in ``rh.summary`` take whole summaries and do not make training wait.
-    Open and close the client yourself.
+    ``chief_only_hooks``, the chief alone. Training waits for it. Close the client yourself.
 
     Args:
         log: Called as ``log(numbers, step=step)``, with a dict of numbers by name.
-        tensors: Tensors, or their names: a dict by the name to log them under, or a list.
-            What is None, as the loss of a batch that Lightning skips, is left out.
+        tensors: Tensors, or their names: a dict by the name to log them under, or a list. What is
+            None, as the loss of a batch that Lightning skips, is left out.
         every_n_steps: Log at the multiples of this number.
-        trigger: Says when to log.
+        trigger: When to log.
         every_n_epochs: Log at the last step of every so many epochs.
 
     Raises:
         TypeError: If ``log`` cannot be called or ``tensors`` is neither a dict nor a list.
-        ValueError: Unless exactly one of ``every_n_steps``, ``every_n_epochs`` and ``trigger`` is
-            given; in a run, for a value that is not a single number.
+        ValueError: Unless exactly one cadence is given; in a run, for a value that is not a single
+            number.
     """
 
     asks_on_all: ClassVar[bool] = True

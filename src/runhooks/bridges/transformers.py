@@ -26,7 +26,7 @@ class _TrainerValues(TorchValues):
         self.evaluated: dict[str, Any] = {}
         self._evaluated_step: int | None = None
         self._losses: list[Any] = []
-        self._put_back: Callable[[], None] | None = None  # the step of the trainer
+        self._put_back: Callable[[], None] | None = None
 
     def listen(self) -> None:
         """Take what the step of the trainer returns from now on."""
@@ -36,7 +36,6 @@ class _TrainerValues(TorchValues):
             self._put_back = _listening(self.trainer, self._losses)
 
     def stop_listening(self) -> None:
-        """Leave the trainer alone."""
         if self._put_back is not None:
             self._put_back()
             self._put_back = None
@@ -97,39 +96,13 @@ def _trainer_of(state: TrainerState) -> Trainer | None:
 class Hooks(TorchLoopHooks, TrainerCallback, ExportableState):
     """Calls the hooks of a session in ``trainer.train()``; each update of the model is a run.
 
-    After each update, hooks may fetch by name:
+    Hooks may fetch ``"loss"``, ``"metrics/eval_loss"``, ``"learning_rate"``, and
+    ``"model/layer.weight"`` and others. ``docs/reference/bridges.md`` says more of these, of steps,
+    stops, errors and checkpoints.
 
-    - ``"loss"``, as ``Trainer`` logs it: what ``training_step`` returned, added up over the batches
-      of the update. NaN and infinities, which ``Trainer`` leaves out of its log, are in it;
-    - ``"metrics/eval_loss"`` and so on, of the evaluations at the last step that had one;
-      ``"metrics"`` is a dict of all;
-    - ``"learning_rate"``, of the update;
-    - ``"model/layer.weight"``, ``"gradients/model/layer.weight"``, ``"global_gradient_norm"``,
-      ``"activations/model/layer"``, as in ``rh.torch.Graph``. Gradients are clipped.
+    Add only one such callback to a trainer, with all hooks, and before any callback that evaluates.
 
-    The global step is ``state.global_step``. ``request_stop`` sets ``should_training_stop``, so the
-    current update is the last. ``Trainer`` looks at it after a batch: a training that has finished,
-    and is resumed, trains on one more.
-
-    ``Trainer`` checkpoints hold the states of the hooks, and ``train(resume_from_checkpoint=...)``
-    restores them. Add only one such callback to a trainer, with all hooks, and before any callback
-    that evaluates.
-
-    ``Trainer`` does not report exceptions to callbacks. ``on_exception`` is called for exceptions
-    from hooks; for all others if you call ``train`` inside ``with callback:``.
-
-    Args:
-        hooks: The hooks, as for ``MonitoredTrainingSession``.
-        output_dir: Where to write the loss, the learning rate and steps per second; None: neither
-            is written.
-        save_summaries_steps: Steps from one summary to the next; None or 0: none is written.
-        log_step_count_steps: Steps from one measurement of steps per second to the next; None or
-            0: none is made.
-
-    Raises:
-        TypeError: If ``hooks`` is not a list of hooks.
-        ValueError: For a negative number. Before the first batch: for a hook that feeds values.
-        RuntimeError: Before the first batch: for a hook that saves checkpoints.
+    Arguments and errors are those of ``LoopHooks``.
     """
 
     exposes = _TrainerValues
@@ -141,8 +114,8 @@ class Hooks(TorchLoopHooks, TrainerCallback, ExportableState):
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if args.restore_callback_states_from_checkpoint:
             raise ValueError(
-                "restore_callback_states_from_checkpoint must be False: Trainer puts a new "
-                "callback without hooks in the place of this one, which restores itself"
+                "restore_callback_states_from_checkpoint must be False: this callback restores "
+                "itself, and Trainer would put one without hooks in its place"
             )
         self._loop.check_processes(args.world_size)
         saved = state.stateful_callbacks.get(type(self).__name__)
@@ -177,7 +150,7 @@ class Hooks(TorchLoopHooks, TrainerCallback, ExportableState):
         own = values.own_evaluations()
         is_own = own <= values.evaluated.keys()
         if not is_own and not own.isdisjoint(metrics):
-            return  # those of other sets follow
+            return
         if self._loop.after_validation(values.evaluated, is_own):
             control.should_training_stop = True
 

@@ -1,9 +1,10 @@
-"""What hooks share: the step and log of their session, where they write, their timer and names."""
+"""What hooks share: their session's step and log, where they write, their timers and tensors."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
@@ -18,23 +19,20 @@ from runhooks.contract import (
 )
 from runhooks.engines.foreign import session_of
 from runhooks.events.place import rank_folder
-from runhooks.graph.base import Framework, Log, get_default_graph
+from runhooks.graph.base import BaseGraph, Framework, Log, get_default_graph
 from runhooks.graph.build import get_global_step
 from runhooks.graph.epochs import has_epochs
-from runhooks.graph.nodes import Variable
+from runhooks.graph.nodes import Operation, Tensor, Variable
 from runhooks.ranks import current_group
 from runhooks.summary import FileWriterCache, SessionLog
 from runhooks.summary.file_writer import mark_start
+from runhooks.summary.ops import is_summary
 from runhooks.summary.writer import AnyWriter, adapted
 from runhooks.trigger import Due, Timer, no_epochs
 
 
 def required_global_step(hook: SessionRunHook) -> Variable:
-    """Return the global step of the default graph, for the ``begin`` of a hook that needs one.
-
-    Raises:
-        RuntimeError: If the graph has none; the message names the hook.
-    """
+    """Return the global step of the default graph; raise RuntimeError if it has none."""
     global_step = get_global_step()
     if global_step is None:
         cure = "call train.get_or_create_global_step() before the session is made"
@@ -42,16 +40,6 @@ def required_global_step(hook: SessionRunHook) -> Variable:
             cure = "the default graph is empty; enter yours, with graph.as_default()"
         raise RuntimeError(f"Global step should be created to use {type(hook).__name__}: {cure}")
     return global_step
-
-
-def required_epochs(hook: SessionRunHook, timer: Timer) -> None:
-    """Check that the default graph has epochs, if ``timer`` goes by them; for ``begin``.
-
-    Raises:
-        ValueError: If nothing says when an epoch ends; the message names the hook.
-    """
-    if timer.trigger.every_epochs is not None and not has_epochs(get_default_graph()):
-        raise no_epochs(type(hook).__name__)
 
 
 def step_of(session: RawSession) -> int:
@@ -74,19 +62,15 @@ def next_step_of(run_context: SessionRunContext) -> int:
 
 
 def log_of(session: RawSession | None) -> Log:
-    """Return the logger of the framework that runs ``session``; ours if ``session`` is None.
-
-    Users who have set TensorFlow's log level have set it for TensorFlow's hooks too.
-    """
+    """Return the logger of the framework that runs ``session``; ours if ``session`` is None."""
     return Framework.log if session is None else session_of(session).engine.log
 
 
 @contextmanager
 def not_training(session: RawSession | None) -> Iterator[None]:
-    """Count the ``with`` block as time that ``session`` does not spend on training.
+    """Count the time of the ``with`` block, which may be nested, as none of training.
 
-    Nested blocks are counted once. The time that inputs take inside the block is not counted as
-    waiting for the input of training.
+    Nor is what inputs take inside of it counted as waiting for the input of training.
     """
     if session is None:
         yield
@@ -101,10 +85,7 @@ def not_training(session: RawSession | None) -> Iterator[None]:
 
 
 def acts_here(hook: SessionRunHook) -> bool:
-    """Return whether ``hook`` acts on this rank, and does not only ask, with the chief, for values.
-
-    For hooks that have ``asks_on_all``.
-    """
+    """Return whether a hook with ``asks_on_all`` acts on this rank, and does not only ask."""
     return current_group().is_chief or hook.runs_on == "all"
 
 
@@ -113,19 +94,7 @@ SummaryWriter: TypeAlias = AnyWriter
 
 
 class SummaryOutput:
-    """Writes for one hook: with a given writer, with that of a directory, or nowhere.
-
-    A writer of another library or of the user's own gets messages of the framework whose graph it
-    is, if the framework has any: the writer may not know others.
-
-    Args:
-        output_dir: A directory, whose writer all hooks of the process share. Ignored if a
-            ``summary_writer`` is given.
-        summary_writer: The writer. With neither, what is added is dropped.
-
-    Raises:
-        TypeError: If ``summary_writer`` cannot write summaries.
-    """
+    """Writes for one hook: with a given writer, or that of a directory; with neither, nowhere."""
 
     def __init__(
         self,
@@ -134,82 +103,72 @@ class SummaryOutput:
     ) -> None:
         self._output_dir = output_dir if summary_writer is None else None
         self._given: Any = summary_writer
-        self._writer: Any = None if summary_writer is None else adapted(summary_writer)
-        self._is_others = self._writer is not summary_writer
+        #: The writer in use; None if there is none.
+        self.writer: Any = None if summary_writer is None else adapted(summary_writer)
+        self._is_others = self.writer is not summary_writer
         self._message: Callable[[Any], Any] = lambda message: message
 
     @property
     def has_place(self) -> bool:
-        """Whether there is a directory or a writer to write to."""
         return self._output_dir is not None or self._given is not None
 
-    @property
-    def writer(self) -> Any:
-        """The writer in use; None if there is none."""
-        return self._writer
-
     def open(self, on_each_rank: bool = False) -> None:
-        """Get the writer; for a hook's ``begin``.
-
-        Args:
-            on_each_rank: Whether a rank other than the chief writes, too: to a directory of its
-                own, ``rank-1`` inside the directory of the chief.
-        """
+        """Get the writer, in ``begin``; ``on_each_rank``: of the folder ``rank-1`` on rank 1."""
         if not on_each_rank and not current_group().is_chief:
-            self._writer = None
+            self.writer = None
         elif self._output_dir is not None:
             self._given = FileWriterCache.get(self._output_dir)
             directory = rank_folder(self._output_dir)
             get_default_graph().engine.share_event_file(self._given, directory)
-            self._writer = adapted(self._given)
-        elif self._is_others:
+            self.writer = adapted(self._given)
+        elif self._is_others:  # it may know no messages but those of the graph's framework
             self._message = get_default_graph().engine.message
 
     def start(self, session: RawSession) -> None:
-        """Write that a session starts, unless it is written; to a directory also the graph, once.
-
-        Of all hooks that share a writer the first one writes this.
-        """
-        if self._writer is None:
+        """Write the graph, to a directory, and that a session starts; once for all hooks."""
+        if self.writer is None:
             return
         if self._output_dir is not None:
-            self._writer.graph(session.graph)
+            self.writer.graph(session.graph)
         mark_start(session_of(session), step_of(session), self._given, self.add_session_log)
 
     def add_session_log(self, session_log: SessionLog, step: int) -> None:
-        """Add ``session_log`` at ``step``."""
-        if self._writer is not None:
-            self._writer.add_session_log(self._message(session_log), step)
+        if self.writer is not None:
+            self.writer.add_session_log(self._message(session_log), step)
 
     def add_summary(self, summary: Any, step: int) -> None:
-        """Add ``summary`` at ``step``."""
-        if self._writer is not None:
-            self._writer.add_summary(self._message(summary), step)
+        if self.writer is not None:
+            self.writer.add_summary(self._message(summary), step)
 
     def flush(self) -> None:
         """Return when all that was added is written."""
-        if self._writer is not None:
-            self._writer.flush()
+        if self.writer is not None:
+            self.writer.flush()
 
 
-class PeriodicHook(SessionRunHook):
-    """The base of hooks that act when they are due; their timer starts over in each session.
-
-    Args:
-        timer: Says when they are due.
-    """
+class _TimerHook(SessionRunHook):
+    """Follows ``timer``, which says when the hook acts."""
 
     def __init__(self, timer: Timer) -> None:
         self._timer = timer
 
     def begin(self) -> None:
         required_global_step(self)
-        required_epochs(self, self._timer)
+        if self._timer.trigger.every_epochs is not None and not has_epochs(get_default_graph()):
+            raise no_epochs(type(self).__name__)
         super().begin()
+        self._timer.reset()
+
+    def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
+        self._timer.start(step_of(session), session_of(session).epochs)
+
+
+class PeriodicHook(_TimerHook):
+    """The base of hooks that act when they are due; their timer starts over in each session."""
 
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
         self._timer.reset()
-        self._timer.start(step_of(session), session_of(session).epochs)
+        super().after_create_session(session, coord)
 
     def next_due(self) -> Due | None:
         return self._timer.due()
@@ -227,33 +186,58 @@ class PeriodicHook(SessionRunHook):
         self._timer.update_last_triggered_step(step_of(session))
 
 
-class TimedHook(SessionRunHook):
-    """A hook that keeps its timer in checkpoints, and nothing else.
+class TimedHook(_TimerHook):
+    """The base of hooks that keep their timer in checkpoints.
 
     It has no ``next_due``: a session heeds the one that stands beside ``before_run`` and
     ``after_run`` in a class.
-
-    Args:
-        timer: Says when the hook acts.
     """
 
-    def __init__(self, timer: Timer) -> None:
-        self._timer = timer
-
-    def begin(self) -> None:
-        required_global_step(self)
-        required_epochs(self, self._timer)
-        super().begin()
-        self._timer.reset()
-
-    def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
-        self._timer.start(step_of(session), session_of(session).epochs)
+    def _count_from_start(self, session: RawSession) -> None:
+        """Start the timer; unless it has triggered before, it counts from here."""
+        step = step_of(session)
+        self._timer.start(step, session_of(session).epochs)
+        if self._timer.last_triggered_step() is None:
+            self._timer.update_last_triggered_step(step)
 
     def state_dict(self) -> Mapping[str, Any]:
         return self._timer.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._timer.load_state_dict(state)
+
+
+class FetchingHook(TimedHook):
+    """Fetches ``tensors``, if there are any, when its timer triggers, and takes their values."""
+
+    def __init__(self, timer: Timer, tensors: Mapping[str, Any] | Iterable[Any]) -> None:
+        super().__init__(timer)
+        self._tensors = NamedTensors(tensors)
+        self._request: SessionRunArgs | None = None
+
+    def begin(self) -> None:
+        super().begin()
+        fetches = self._tensors.fetches()
+        self._request = SessionRunArgs(fetches) if fetches else None
+
+    def next_due(self) -> Due | None:
+        return self._timer.due()
+
+    def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
+        is_due = self._timer.should_trigger_for_step(next_step_of(run_context))
+        return self._request if is_due else None
+
+    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
+        session, results = run_context.session, run_values.results
+        step = step_of(session)
+        has_all = results is not None or self._request is None
+        if has_all and self._timer.should_trigger_for_step(step):
+            self._timer.update_last_triggered_step(step)
+            self._take(session, step, results)
+
+    @abstractmethod
+    def _take(self, session: RawSession, step: int, values: Any) -> None:
+        """Act on the values of the tensors, by key, after the run that has led to ``step``."""
 
 
 class TensorFlowHook(SessionRunHook):
@@ -290,10 +274,84 @@ class StepReadingHook(TensorFlowHook):
     _steps_per_run = 1
 
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
-        own = type(self).after_run.__module__
-        is_ours = own.startswith("runhooks.hooks.")
+        is_ours = type(self).after_run.__module__.startswith("runhooks.hooks.")
         return None if is_ours else SessionRunArgs(self._global_step_tensor)
 
     def _set_steps_per_run(self, steps_per_run: int) -> None:
         """Note it for subclasses; TensorFlow's loops call it. Here the step is always known."""
         self._steps_per_run = steps_per_run
+
+
+class NamedTensors:
+    """Tensors or their names: a dict by label, or one or a list, each under its own name."""
+
+    def __init__(self, tensors: Mapping[str, Any] | Iterable[Any]) -> None:
+        if isinstance(tensors, str | Tensor | Operation):
+            tensors = [tensors]
+        if not isinstance(tensors, Iterable):
+            raise TypeError(f"tensors must be a dict or a list, got {tensors!r}")
+        #: The keys, labels or tensors; in the order of a list, where one may occur twice.
+        self.listed: list[Any] = sorted(tensors) if isinstance(tensors, Mapping) else list(tensors)
+        given = tensors if isinstance(tensors, Mapping) else {key: key for key in self.listed}
+        self.by_key: dict[Any, Any] = {key: given[key] for key in self.listed}
+
+    def fetches(self) -> dict[Any, Any]:
+        """Return the tensors of the default graph by key: a label, or an element of the list."""
+        graph, found = get_default_graph(), {}
+        for key, part in self.by_key.items():
+            element = graph.as_graph_element(part)
+            found[key], *others = outputs_of("tensors", element)
+            if others:
+                raise ValueError(
+                    f"tensors: {element.name!r} is ambiguous, an operation with {len(others) + 1} "
+                    f"outputs: name one of them, such as {element.name + ':0'!r}"
+                )
+        return found
+
+    def labelled(self, values: Mapping[Any, Any]) -> list[tuple[str, Any]]:
+        """Return labels and ``values``, which were fetched by key, in the order to show them."""
+        return [(str(getattr(key, "name", key)), values[key]) for key in self.by_key]
+
+
+def outputs_of(argument: str, element: Any) -> tuple[Any, ...]:
+    """Return the outputs of an operation, or a tensor as the only one; there is one at least."""
+    if is_summary(element):
+        raise ValueError(
+            f"{argument} must not be a summary, got {element.name!r}: give the tensor that the "
+            "summary is made of"
+        )
+    # In every engine an operation has outputs, and a tensor has not.
+    outputs: tuple[Any, ...] = tuple(getattr(element, "outputs", (element,)))
+    if not outputs:
+        raise ValueError(f"{argument}: the operation {element.name!r} has no value: give a tensor")
+    return outputs
+
+
+_AT_END_FIX = (
+    "at the end nothing can be fed, drawn or changed: if the last step is known, give "
+    "Trigger(on_steps=[last_step]) instead of at_end"
+)
+
+
+def check_for_end(graph: BaseGraph, fetches: Any) -> None:
+    """Raise ValueError if ``fetches`` cannot be computed when the loop has ended.
+
+    There is nothing to feed by then, and the state must stay as it is for a run that resumes.
+    """
+    try:
+        graph.check_run(fetches)
+    except ValueError as error:
+        raise ValueError(f"at_end: {error}; {_AT_END_FIX}") from None
+    effects = graph.effects_of(fetches)
+    changed = [op.assigns.op.name for op in effects.assignments]
+    changed += sorted(op.name for op in effects.steps)
+    if effects.inputs:
+        problem = f"draws from the input {effects.inputs[0].name!r}"
+    elif changed:
+        problem = f"changes {changed[0]!r}"
+    elif effects.captures:
+        name = min(op.name for op in effects.captures)
+        problem = f"captures {name!r} during a step"
+    else:
+        return
+    raise ValueError(f"at_end: the value to compute at the end {problem}; {_AT_END_FIX}")

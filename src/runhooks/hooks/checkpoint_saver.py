@@ -1,15 +1,19 @@
-"""``CheckpointSaverHook``: saves checkpoints, and calls its listeners around each."""
+"""``CheckpointSaverHook``, and the listeners that it calls."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, NamedTuple
 
 from runhooks import arguments
 from runhooks.checkpoint import BackgroundSave, DirectoryLock, KeepBest, Saver, save_under_way
-from runhooks.contract import RawSession, SessionRunContext, SessionRunValues, StopSignal
+from runhooks.contract import (
+    RawSession,
+    SessionRunContext,
+    SessionRunValues,
+    StopSignal,
+)
 from runhooks.engines.foreign import session_of
 from runhooks.errors import add_note
 from runhooks.events.place import inside
@@ -31,10 +35,7 @@ from runhooks.trigger import Due, Trigger, earliest, tensorflow_timer_of
 
 
 class CheckpointSaverListener:
-    """Base class of objects that a ``CheckpointSaverHook`` calls; its methods do nothing.
-
-    As in ``tf.compat.v1.train``.
-    """
+    """Base class of objects that a ``CheckpointSaverHook`` calls, as in ``tf.compat.v1.train``."""
 
     def begin(self) -> None:
         """Called in the hook's ``begin``; may add to the default graph."""
@@ -53,18 +54,8 @@ class CheckpointSaverListener:
         """Called at the end, after the last checkpoint."""
 
 
-@contextmanager
-def naming_listener(listener: CheckpointSaverListener, phase: str) -> Iterator[None]:
-    """Add a note to any error from the ``with`` block: which listener raised it."""
-    try:
-        yield
-    except Exception as error:
-        add_note(error, f"in {phase} of the listener {type(listener).__name__}")
-        raise
-
-
 class _Save(NamedTuple):
-    """A save that listeners have not been notified of; ``background`` is None if it is done."""
+    """A save that listeners have not been told of; ``background`` is None if it is done."""
 
     step: int
     path: str
@@ -72,17 +63,11 @@ class _Save(NamedTuple):
 
 
 class _State(NamedTuple):
-    """What a checkpoint would hold: another one of the same is not saved.
-
-    Attributes:
-        step: The global step.
-        changes: How many runs have changed the session.
-        best: The metrics by which the step is among the best so far.
-    """
+    """What a checkpoint would hold: another one of the same is not saved."""
 
     step: int
-    changes: int
-    best: Mapping[str, float]
+    changes: int  # how many runs have changed the session
+    best: Mapping[str, float]  # the metrics by which the step is among the best so far
 
 
 class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
@@ -90,21 +75,15 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
 
     As in ``tf.compat.v1.train``. Checkpoints are ``<checkpoint_dir>/<checkpoint_basename>-<step>``.
     A step that the session was restored from, or that another such hook has already saved, is not
-    saved again, unless hooks have changed it as the session opened, as by an evaluation that is
-    repeated; nor is a state in which ``NanTensorHook`` has found NaN. A resumed run saves at the
-    same steps as an uninterrupted one. Nothing is saved at the end if several ranks have ended at
+    saved again, unless hooks have changed it as the session opened; nor is a state in which
+    ``NanTensorHook`` has found NaN. Nothing is saved at the end if several ranks have ended at
     different steps.
 
-    All event files of the process are flushed before a checkpoint is written, because a resumed run
-    does not compute their steps again. If flushing fails, the checkpoint is saved, and then the
-    error is raised.
-
-    If the saver has a ``KeepBest``, an evaluation that is among the best so far is saved as well;
-    one that comes after the save of its step, as at the end, replaces that checkpoint.
-
-    With ``Saver(asynchronous=True)``, training continues while a checkpoint is
-    written. Listeners are called when it is on disk, some steps later. If writing fails, the error
-    is raised after the next run. The next save and the end wait for the previous save.
+    All event files of the process are flushed first; if that fails, the checkpoint is saved, and
+    then the error is raised. With a ``KeepBest``, an evaluation that is among the best so far is
+    saved as well. With ``Saver(asynchronous=True)``, listeners are called when the checkpoint is on
+    disk, some steps later; if writing fails, the error is raised after the next run. The next save
+    and the end wait for the previous save.
 
         hooks = [rh.CheckpointSaverHook("runs/a", save_steps=1000, saver=rh.Saver(max_to_keep=3))]
 
@@ -115,15 +94,13 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
         saver: The saver. If neither ``saver`` nor ``scaffold`` is given: the one in the graph's
             collection ``GraphKeys.SAVERS``, or a new one for all variables.
         checkpoint_basename: The first part of the names of checkpoints.
-        scaffold: An object whose ``saver`` is the saver.
+        scaffold: Its ``saver`` is the saver.
         listeners: Called before and after each checkpoint.
-        save_graph_def: Whether to write ``graph.pbtxt`` and meta graphs of a TensorFlow graph. The
-            event file of the directory always has the graph.
-        trigger: Says when to save.
+        save_graph_def: Whether to write ``graph.pbtxt`` and meta graphs of a TensorFlow graph.
+        trigger: When to save.
 
     Raises:
-        ValueError: Unless exactly one of ``save_secs``, ``save_steps`` and ``trigger`` is given, or
-            if both ``saver`` and ``scaffold`` are.
+        ValueError: Unless exactly one cadence is given, or if both ``saver`` and ``scaffold`` are.
         TypeError: If a listener has no ``after_save``.
     """
 
@@ -161,11 +138,11 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
             if not callable(getattr(listener, "after_save", None)):
                 raise TypeError(f"listeners must be CheckpointSaverListeners, got {listener!r}")
         self._save_graph_def = save_graph_def
-        self._saved: _State | None = None  # what was saved last
+        self._saved: _State | None = None
         #: When ``_save`` was called last: a subclass may save in a way of its own.
         self._asked: _State | None = None
         self._under_way: _Save | None = None
-        self._best: list[KeepBest] = []  # an evaluation that is among them is saved
+        self._best: list[KeepBest] = []
         self._graph_written = False
 
     def begin(self) -> None:
@@ -179,9 +156,7 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
         self._output.open()
         self._graph_written = False
         self._asked = None
-        for listener in self._listeners:
-            with naming_listener(listener, "begin"):
-                listener.begin()
+        self._call_listeners("begin", lambda it: it.begin())
 
     def after_create_session(self, session: RawSession, coord: StopSignal | None) -> None:
         step = step_of(session)
@@ -194,9 +169,7 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
             self._graph_written = True
         _note_changes_of_all(session, self._path(step))
         self._saved = self._state(session, step) if self._is_restored(session, step) else None
-        self._timer.start(step, session_of(session).epochs)
-        if self._timer.last_triggered_step() is None:
-            self._timer.update_last_triggered_step(step)
+        self._count_from_start(session)
         stopping = self._ask_to_save(session, step) or stopping
         if stopping and coord is not None:
             coord.request_stop()
@@ -228,9 +201,7 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
                     self._ask_to_save(session, step)
             finally:
                 self._finish(session)
-            for listener in self._listeners:
-                with naming_listener(listener, "end"):
-                    listener.end(session, step)
+            self._call_listeners("end", lambda it: it.end(session, step))
             self._output.flush()
         finally:
             self._lock.release()
@@ -261,9 +232,7 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
         self._lock.acquire()  # a forked child does not hold it, nor does a directory made anew
         stopping = self._finish(session)
         with not_training(session):
-            for listener in self._listeners:
-                with naming_listener(listener, "before_save"):
-                    listener.before_save(session, step)
+            self._call_listeners("before_save", lambda it: it.before_save(session, step))
             settle_all()
             try:
                 self._output.flush()  # raises what was lost here; others tell their own callers
@@ -275,15 +244,12 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
 
     def _begin_save(self, session: RawSession, step: int) -> None:
         path = self._path(step)
-        if not session_of(session).is_saved_as(path) or self._lacks_best(session, step):
-            path = self._write_checkpoint(session, step)
+        if not self._is_saved(session, step):
+            path = session_of(session).save_checkpoint(
+                self._get_saver(), self._save_path, step, save_graph_def=self._save_graph_def
+            )
         self._saved = self._state(session, step)
         self._under_way = _Save(step, path, save_under_way(path))
-
-    def _write_checkpoint(self, session: RawSession, step: int) -> str:
-        return session_of(session).save_checkpoint(
-            self._get_saver(), self._save_path, step, save_graph_def=self._save_graph_def
-        )
 
     def _finish_if_done(self, session: RawSession) -> bool:
         save = self._under_way
@@ -295,16 +261,26 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
         save = self._wait(session)
         if save is None:
             return False
-        stopping = False
+        with not_training(session):
+            asked = self._call_listeners("after_save", lambda it: it.after_save(session, save.step))
+        for listener in asked:
+            text = "%s asks to stop after the checkpoint of step %d"
+            log_of(session).info(text, type(listener).__name__, save.step)
+        return bool(asked)
+
+    def _call_listeners(
+        self, phase: str, call: Callable[[CheckpointSaverListener], bool | None]
+    ) -> list[CheckpointSaverListener]:
+        """Call them, with a note on an error of one; return those that ask to stop."""
+        asked = []
         for listener in self._listeners:
-            with not_training(session), naming_listener(listener, "after_save"):
-                asked = listener.after_save(session, save.step)
-            if asked:
-                stopping = True
-                name = type(listener).__name__
-                log = log_of(session)
-                log.info("%s asks to stop after the checkpoint of step %d", name, save.step)
-        return stopping
+            try:
+                if call(listener):
+                    asked.append(listener)
+            except Exception as error:
+                add_note(error, f"in {phase} of the listener {type(listener).__name__}")
+                raise
+        return asked
 
     def _wait(self, session: RawSession | None) -> _Save | None:
         """Wait for the save under way, and record in the event file that it is on disk."""
@@ -327,48 +303,43 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
         return _State(step, session_of(session).changes, self._best_at(step))
 
     def _best_at(self, step: int) -> dict[str, float]:
-        """Return the metrics by which ``step`` is among the best so far."""
         rules = [rule for rule in self._best if rule.is_among_best(step)]
         return {rule.name: float(rule.metric.by_step()[step]) for rule in rules}
 
-    def _lacks_best(self, session: RawSession, step: int) -> bool:
-        """Return whether the session's checkpoint lacks metrics by which it is among the best.
+    def _is_saved(self, session: RawSession, step: int) -> bool:
+        """Return whether the session is saved, with the metrics by which it is among the best.
 
         An evaluation at the end, or one that a resumed session repeats, comes after the save.
         """
-        known = session_of(session).checkpoint_metrics
-        return not self._best_at(step).items() <= known.items()
+        raw = session_of(session)
+        if not raw.is_saved_as(self._path(step)):
+            return False
+        return self._best_at(step).items() <= raw.checkpoint_metrics.items()
 
     def _path(self, step: int) -> str:
         return self._save_path + f"-{step}"  # a URL stays one that can be opened
 
     def _is_restored(self, session: RawSession, step: int) -> bool:
-        """Return whether the session is at a checkpoint that needs no ``after_save``.
-
-        Not if something has changed since, as by an evaluation that the hooks before have repeated.
-        """
-        path = self._path(step)
-        if not session_of(session).is_saved_as(path) or self._lacks_best(session, step):
+        """Return whether the session is at a checkpoint that needs no ``after_save``."""
+        if not self._is_saved(session, step):
             return False
         if session_of(session).has_framework_saver:  # its saves are done at once
             return True
-        saver = self._get_saver()
+        path, saver = self._path(step), self._get_saver()
         saved_here = save_under_way(path) or path in getattr(saver, "last_checkpoints", ())
         return (self._saved or (None,))[0] == step or not saved_here
 
     def _get_saver(self) -> Any:
         if self._saver is None:
-            self._saver = self._find_saver()
+            self._saver = self._find_saver() if self._scaffold is None else self._scaffold.saver
         return self._saver
 
     def _find_saver(self) -> Any:
-        if self._scaffold is not None:
-            return self._scaffold.saver
         savers = self._graph.get_collection(GraphKeys.SAVERS)
         if len(savers) > 1:
             raise RuntimeError(
                 f"More than one item in collection {GraphKeys.SAVERS!r}, {len(savers)} savers: "
-                "give CheckpointSaverHook a saver or scaffold to say which one to use"
+                "give CheckpointSaverHook a saver or scaffold"
             )
         if not savers and self._graph.launched is not self._graph:
             raise RuntimeError(
@@ -397,6 +368,5 @@ def _check_basename(name: Any) -> None:
     arguments.instance(str, checkpoint_basename=name)
     if name in ("", ".", "..") or "/" in name:
         raise ValueError(
-            f"checkpoint_basename must be the name of a file, got {name!r}: checkpoints are looked "
-            "for in checkpoint_dir, and nowhere below or above it"
+            f"checkpoint_basename must be the name of a file in checkpoint_dir, got {name!r}"
         )

@@ -1,8 +1,6 @@
 """Early stopping: hooks that stop the loop because of the results of evaluations.
 
-The metrics are those of an ``EvaluationHook`` of the same loop, ``evaluation.metric("accuracy")``,
-or are read from the event files that another process writes: names and arguments are then those of
-the former ``tf.estimator.experimental``.
+Names and arguments are those of the former ``tf.estimator.experimental``.
 """
 
 from __future__ import annotations
@@ -49,11 +47,7 @@ class EvalMetrics:
         self._warned: set[AnyPath] = set()
 
     def read(self) -> dict[int, dict[str, float]]:
-        """Return the scalars by tag, by step, in the order of steps; reads only what is new.
-
-        The last value counts where a tag was written several times at a step. Values of steps that
-        a later session made again do not count. What is damaged is skipped, with a warning.
-        """
+        """Return the scalars by tag, by step, in the order of steps; reads only what is new."""
         self._contents.update(find_files(self._dir), skip_unreadable=True)
         self._warn_of_damage()
         by_step: dict[int, dict[str, float]] = {}
@@ -75,22 +69,11 @@ class EvalMetrics:
 class Rule:
     """Says why to stop, by the values of a metric that evaluations have found; "" until then.
 
-    There may be no values yet. If there are only other metrics, the hook that evaluates raises an
-    error, and of what another process has written, a warning says so once.
-
-    Args:
-        word: ``"higher"`` or ``"lower"``, ``"increase"`` or ``"decrease"``.
-        estimator: An evaluating hook or one of its metrics; None: ``eval_dir`` is given.
-        name: The tag of the metric.
-        eval_dir: The directory to which evaluations write.
-        min_steps: The first global step that counts.
-        **limit: The argument that says when to stop, by its name.
+    ``word`` is ``"higher"`` or ``"lower"``, ``"increase"`` or ``"decrease"``; ``limit`` is the
+    argument of that rule.
     """
 
-    #: The first part of the name of the hook.
     prefix: ClassVar[str]
-
-    #: Checks the limit.
     check: ClassVar[Callable[..., None]]
 
     def __init__(
@@ -117,7 +100,7 @@ class Rule:
         assert name is not None
         arguments.instance(str, metric_name=name)
         if isinstance(estimator, EvaluatingHook):
-            estimator.metric(name)  # it raises an error if it has none of that name
+            estimator.metric(name)
         arguments.whole(0, min_steps=min_steps)
         arguments.given(**limit)
         self.check(**limit)
@@ -131,7 +114,6 @@ class Rule:
     def hook(
         self, run_every_secs: float | None, run_every_steps: int | None, trigger: Trigger | None
     ) -> SessionRunHook:
-        """Return the hook that goes by it."""
         name = f"{self.prefix}_{self._word}_hook({self._metric})"
         cadence = run_every_secs, run_every_steps, trigger
         return EarlyStoppingHook(name, self, self._followed, *cadence)
@@ -155,15 +137,14 @@ class Rule:
 
 
 def _source(estimator: Any, eval_dir: str | os.PathLike[str] | None) -> tuple[ReadMetrics, str]:
-    """Return what reads the metrics of evaluations by step, and the place they come from."""
+    """Return what reads the metrics by step, and the place they come from."""
     hook = estimator.evaluation if isinstance(estimator, EvaluationMetric) else estimator
     if eval_dir is None and isinstance(hook, EvaluatingHook):
         return hook.metrics_in_training, hook.title
     if eval_dir is None or hook is not None:
         raise ValueError(
-            "estimator must be an rh.EvaluationHook of this loop or one of its metrics, "
-            "hook.metric(name); or give None, and eval_dir, the directory to which evaluations "
-            f"write; got {estimator!r} and eval_dir={eval_dir!r}"
+            "estimator must be an rh.EvaluationHook of this loop or its hook.metric(name); or give "
+            f"None, and the eval_dir of evaluations; got {estimator!r} and eval_dir={eval_dir!r}"
         )
     return EvalMetrics(eval_dir).read, os.fspath(eval_dir)
 
@@ -180,8 +161,7 @@ class Threshold(Rule):
             if math.isnan(value) and not self._warned:
                 self._warned = True
                 _log.warning(
-                    "the metric %r is NaN at step %d: a NaN is neither higher nor lower than the "
-                    "threshold %g, and does not stop the loop",
+                    "the metric %r is NaN at step %d: neither higher nor lower than the limit %g",
                     *(self._metric, step, self._limit),
                 )
             if self._is_better(value, self._limit):
@@ -193,13 +173,7 @@ class Threshold(Rule):
 
 
 class Improvement(Rule):
-    """Asks to stop once there has been no ``word`` for so many steps, or evaluations, as allowed.
-
-    Args:
-        *where: As for ``Rule``.
-        patience: How many evaluations in a row may be no better than the best; or None.
-        **steps: The argument that says instead for how many steps there may be no ``word``.
-    """
+    """Asks to stop once there has been no ``word`` for ``steps``, or for more than ``patience``."""
 
     prefix = "stop_if_no"
 
@@ -240,18 +214,7 @@ _RUN_EVERY_SECS = DefaultSecs(60.0)
 class EarlyStoppingHook(TimedHook):
     """Asks to stop once ``should_stop()`` is true.
 
-    Args:
-        name: The name of the hook.
-        should_stop: Called when the hook is due; returns whether to stop, or a str that says why.
-        metric: The hook is due whenever this metric is evaluated, unless another cadence is given,
-            and when a session opens; None: at the cadence.
-        run_every_secs: Call it at the first step, and then once in that many seconds.
-        run_every_steps: Call it at the multiples of this number.
-        trigger: Says when to call it.
-
-    Raises:
-        ValueError: Unless exactly one of ``run_every_secs``, ``run_every_steps`` and ``trigger`` is
-            given.
+    Without a cadence it is due whenever ``metric`` is evaluated, and when a session opens.
     """
 
     def __init__(
@@ -264,19 +227,21 @@ class EarlyStoppingHook(TimedHook):
         trigger: Trigger | None,
     ) -> None:
         chosen = trigger_of(trigger, run_every_secs=run_every_secs, run_every_steps=run_every_steps)
-        is_default = trigger is None and chosen.every_secs is _RUN_EVERY_SECS
-        followed = metric if is_default else None
-        timer = EvaluationTimer(followed.evaluation) if followed else _timer(trigger, chosen)
+        timer = Timer(chosen)
+        if trigger is None and metric is not None and chosen.every_secs is _RUN_EVERY_SECS:
+            timer = EvaluationTimer(metric.evaluation)
+        elif trigger is None and chosen.every_secs is not None:  # as in TensorFlow
+            timer = FirstStepTimer(chosen)
         super().__init__(timer)
-        self._follows = followed is not None
+        self._follows = isinstance(timer, EvaluationTimer)
         self._should_stop = should_stop
         self.hook_name = name
 
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
         super().after_create_session(session, coord)
         # A run that it has ended makes no further step when it is resumed.
-        if self._follows and coord is not None and (why := self._asks_to_stop(step_of(session))):
-            _ask_to_stop(coord, why)
+        if self._follows and coord is not None:
+            self._check(coord, step_of(session))
 
     def next_due(self) -> Due | None:
         return self._timer.due()
@@ -285,29 +250,18 @@ class EarlyStoppingHook(TimedHook):
         step = step_of(run_context.session)
         if self._timer.should_trigger_for_step(step):
             self._timer.update_last_triggered_step(step)
-            if why := self._asks_to_stop(step):
-                _ask_to_stop(run_context, why)
+            self._check(run_context, step)
 
-    def _asks_to_stop(self, step: int) -> bool | str:
+    def _check(self, asked: SessionRunContext | StopSignal, step: int) -> None:
         why = self._should_stop()
-        if why:
-            because = f": {why}" if isinstance(why, str) else ""
-            _log.info("%s asks to stop at step %d%s", self.hook_name, step, because)
-        return why
-
-
-def _ask_to_stop(asked: SessionRunContext | StopSignal, why: bool | str) -> None:
-    # TensorFlow's take no reason.
-    if isinstance(why, str) and isinstance(asked, SessionRunContext | Coordinator):
-        asked.request_stop(reason=why)
-    else:
-        asked.request_stop()
-
-
-def _timer(trigger: Trigger | None, chosen: Trigger) -> Timer:
-    # By steps it acts where evaluations do; by seconds at the first step too, as in TensorFlow.
-    by_steps = trigger is not None or chosen.every_secs is None
-    return Timer(chosen) if by_steps else FirstStepTimer(chosen)
+        if not why:
+            return
+        because = f": {why}" if isinstance(why, str) else ""
+        _log.info("%s asks to stop at step %d%s", self.hook_name, step, because)
+        if isinstance(why, str) and isinstance(asked, SessionRunContext | Coordinator):  # ours
+            asked.request_stop(reason=why)
+        else:
+            asked.request_stop()
 
 
 def make_early_stopping_hook(
@@ -324,15 +278,14 @@ def make_early_stopping_hook(
 
     Args:
         estimator: None. TensorFlow takes an estimator here.
-        should_stop_fn: Returns whether to stop; a str says why. Each process that has the hook
-            calls it for itself.
-        run_every_secs: Call it at the first step, and then once in that many seconds.
+        should_stop_fn: Returns whether to stop; a str says why. Each process calls its own.
+        run_every_secs: Call it at the first step, and then every this many seconds.
         run_every_steps: Call it at the multiples of this number.
-        trigger: Says when to call it.
+        trigger: When to call it.
 
     Raises:
-        TypeError: If ``should_stop_fn`` is not a function, or ``estimator`` is not None.
-        ValueError: If more than one of the last three is given.
+        TypeError: If ``should_stop_fn`` is no function, or ``estimator`` is not None.
+        ValueError: If more than one cadence is given.
     """
     if estimator is not None:
         raise TypeError(f"estimator must be None, got {estimator!r}: each process decides itself")
@@ -361,21 +314,19 @@ def stop_if_higher_hook(
         hook = rh.stop_if_higher_hook(evaluation.metric("accuracy"), threshold=0.99)
 
     Args:
-        estimator: A metric of an ``EvaluationHook`` of the loop. The hook then checks it whenever
-            it is evaluated, and when a session opens, unless another argument says otherwise. Or
-            the ``EvaluationHook`` itself; or None, to read what another process writes.
-        metric_name: The tag under which evaluations write the metric, if ``estimator`` does not
-            say.
+        estimator: A metric of an ``EvaluationHook`` of the loop, checked whenever it is evaluated,
+            and when a session opens, unless another argument says otherwise. Or the
+            ``EvaluationHook`` itself; or None, to read what another process writes.
+        metric_name: The tag of the metric, if ``estimator`` does not say.
         threshold: The value to compare with.
         eval_dir: The directory to which another process writes evaluations.
         min_steps: Ignore evaluations before this global step.
         run_every_secs: Check at the first step, and then every this many seconds.
-        run_every_steps: Check at the multiples of this number, after any ``EvaluationHook`` that is
-            due at the same step.
+        run_every_steps: Check at the multiples of this number.
         trigger: When to check.
 
     Raises:
-        ValueError: If more than one of the last three is given, or unless one of ``estimator`` and
+        ValueError: If more than one cadence is given, or unless one of ``estimator`` and
             ``eval_dir`` says where to read.
     """
     where = estimator, metric_name, eval_dir, min_steps
@@ -394,11 +345,11 @@ def stop_if_lower_hook(
     *,
     trigger: Trigger | None = None,
 ) -> SessionRunHook:
-    """As ``stop_if_higher_hook``, for a metric below ``threshold``.
+    """Return a hook that asks to stop once an evaluation finds a metric below ``threshold``.
+
+    The arguments are those of ``stop_if_higher_hook``.
 
         hook = rh.stop_if_lower_hook(evaluation.metric("loss"), threshold=0.01)
-
-    The arguments are the same.
     """
     where = estimator, metric_name, eval_dir, min_steps
     rule = Threshold("lower", *where, threshold=threshold)
@@ -421,9 +372,8 @@ def stop_if_no_increase_hook(
 
     It stops when an evaluation is ``max_steps_without_increase`` global steps or more after the one
     that found the highest value; or, with ``patience=5``, when more than 5 evaluations in a row
-    have found no higher one. Exactly one of the two is given. NaN is never the highest value: it
-    counts as no increase, from the first evaluation on if there was no other value yet. The log
-    says how many values were NaN. All other arguments are those of ``stop_if_higher_hook``.
+    have found no higher one. Exactly one of the two is given. NaN, even the first value, counts as
+    no increase. All other arguments are those of ``stop_if_higher_hook``.
 
         accuracy = evaluation.metric("accuracy")
         hook = rh.stop_if_no_increase_hook(accuracy, patience=5)
@@ -446,12 +396,12 @@ def stop_if_no_decrease_hook(
     patience: int | None = None,
     trigger: Trigger | None = None,
 ) -> SessionRunHook:
-    """As ``stop_if_no_increase_hook``, for a metric that should decrease.
+    """Return a hook that asks to stop when a metric has stopped decreasing.
+
+    The arguments are those of ``stop_if_no_increase_hook``, for a decrease.
 
         loss = evaluation.metric("loss")
         hook = rh.stop_if_no_decrease_hook(loss, patience=5)
-
-    The arguments are those of ``stop_if_no_increase_hook``, for a decrease.
     """
     where = estimator, metric_name, eval_dir, min_steps
     steps = {"max_steps_without_decrease": max_steps_without_decrease}
@@ -462,8 +412,7 @@ def stop_if_no_decrease_hook(
 def read_eval_metrics(eval_dir: str | os.PathLike[str]) -> dict[int, dict[str, float]]:
     """Return the scalars in the event files of ``eval_dir``, by tag, by global step, in order.
 
-    Empty if the directory does not exist yet. If a tag was written several times at one step, the
-    last value counts. Values from before a resume are left out if the resumed session repeated
-    their steps.
+    Empty if the directory does not exist yet. Of several values of a tag at one step, the last
+    counts. Values from before a resume are left out if the resumed session repeated their steps.
     """
     return EvalMetrics(eval_dir).read()

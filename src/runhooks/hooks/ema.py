@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from typing import Any
 
 from runhooks import arguments
@@ -14,7 +13,6 @@ from runhooks.contract import RawSession, SessionRunContext, SessionRunValues, S
 from runhooks.engines.foreign import session_of
 from runhooks.graph import Operation, Variable, get_default_graph, group, placeholder
 from runhooks.graph.build import update
-from runhooks.graph.engine import Engine
 from runhooks.graph.graph import Graph, own_graph
 from runhooks.graph.nodes import InitialFrom, Tensor
 from runhooks.hooks.base import TimedHook, step_of
@@ -25,29 +23,19 @@ _log = logging.getLogger("runhooks")
 
 
 class MovingAverages:
-    """Moving averages in a graph.
+    """Moving averages, named by ``places``, of variables, objects or parts of the default graph."""
 
-    Args:
-        graph: The graph, which is the default graph.
-        name: What stands in front of their names.
-        parts: The names, in checkpoints, of variables, objects or parts of these.
-
-    Raises:
-        ValueError: If no variable or object has such a name.
-    """
-
-    def __init__(self, graph: Graph, name: str, parts: Collection[str]) -> None:
+    def __init__(self, graph: Graph, name: str, places: Mapping[str, str]) -> None:
         self._graph = graph
         self.name = name
-        #: The names of the averages by those of the parts.
-        self.places = {part: f"{name}/{part}" for part in parts}
+        self.places = places
         self._weight: Tensor = placeholder(f"{name}/weight")
         objects = graph.objects
-        of_objects = [part for part in parts if objects is not None and objects.owns(part)]
+        of_objects = [part for part in places if objects is not None and objects.owns(part)]
         self._move_objects: Callable[[float], None] | None = None
         if objects is not None and of_objects:
             self._move_objects = objects.averages(name, of_objects)
-        moves = [self._move_of(part) for part in self.places if part not in of_objects]
+        moves = [self._move_of(part) for part in places if part not in of_objects]
         self._move = group(*moves, name=f"{name}/move") if moves else None
 
     def update(self, session: RawSession, weight: float) -> None:
@@ -59,33 +47,34 @@ class MovingAverages:
 
     def _move_of(self, part: str) -> Operation:
         variable = _variable_of(self._graph, part)
-        path = part[len(variable.op.name) + 1 :]
         engine = self._graph.engine
-        initial = InitialFrom(variable, partial(_wide, engine, part, path))
-        average = Variable(initial, name=self.places[part], trainable=False)
-        move = partial(_moved, engine, part, path)
-        return update(average, move, variable, self._weight, name=f"{self.places[part]}/move").op
+
+        def leaves(value: Any) -> dict[str, Any]:
+            return _leaves(engine.leaves(value), part, len(variable.op.name) + 1)
+
+        def wide(value: Any) -> dict[str, Any]:
+            return {key: engine.wide(it) for key, it in leaves(value).items()}
+
+        def moved(averages: dict[str, Any], value: Any, weight: Any) -> dict[str, Any]:
+            new = leaves(value)
+            return {key: engine.average(old, new[key], weight) for key, old in averages.items()}
+
+        average = Variable(InitialFrom(variable, wide), name=self.places[part], trainable=False)
+        return update(average, moved, variable, self._weight, name=f"{self.places[part]}/move").op
 
 
-def averages_of(name: str, parts: Collection[str]) -> MovingAverages:
-    """Return the averages of the default graph of that name; they are added if it has none.
-
-    Arguments are those of ``MovingAverages``.
-
-    Raises:
-        TypeError: If the graph is a framework's own.
-        ValueError: As ``MovingAverages``, or if those of that name are of other parts.
-    """
+def _averages_of(name: str, places: Mapping[str, str]) -> MovingAverages:
+    """Return the averages of the default graph of that name; they are added if it has none."""
     graph = own_graph()
     for found in graph.get_collection(MOVING_AVERAGES):
         if found.name == name:
-            if list(found.places) != list(parts):
+            if list(found.places) != list(places):
                 raise ValueError(
                     f"name must be another one, got {name!r}: the graph has averages of that name, "
                     f"of {list(found.places)}"
                 )
             return found  # type: ignore[no-any-return]
-    made = MovingAverages(graph, name, parts)
+    made = MovingAverages(graph, name, places)
     graph.add_to_collection(MOVING_AVERAGES, made)
     return made
 
@@ -97,37 +86,27 @@ def _variable_of(graph: Graph, part: str) -> Variable:
         for output in op.outputs
         if isinstance(output, Variable) and not output.on_host
     }
-    ends = [i for i, letter in enumerate(part) if letter == "/"]
-    for end in (len(part), *reversed(ends)):
-        if part[:end] in variables:
-            return variables[part[:end]]
+    owner = part
+    while owner:
+        if owner in variables:
+            return variables[owner]
+        owner = owner.rpartition("/")[0]
     near = suggestion(part.partition("/")[0], variables)
     raise ValueError(f"no variable or object of the graph is named {part!r}{near}")
 
 
-def _leaves(engine: Engine, part: str, path: str, value: Any) -> dict[str, Any]:
-    leaves = engine.leaves(value)
+def _leaves(leaves: dict[str, Any], part: str, start: int) -> dict[str, Any]:
+    """Return the leaves of ``part``, whose path inside of its variable begins at ``start``."""
+    owner, path = part[:start], part[start:]
     if not path:
         return leaves
     if path in leaves:
         return {"": leaves[path]}
     found = {key[len(path) + 1 :]: it for key, it in leaves.items() if key.startswith(f"{path}/")}
     if not found:
-        owner = part[: len(part) - len(path)]
         known = [owner + key for key in leaves]
         raise ValueError(f"nothing of the graph is named {part!r}{suggestion(part, known)}")
     return found
-
-
-def _wide(engine: Engine, part: str, path: str, value: Any) -> dict[str, Any]:
-    return {key: engine.wide(it) for key, it in _leaves(engine, part, path, value).items()}
-
-
-def _moved(
-    engine: Engine, part: str, path: str, averages: dict[str, Any], value: Any, weight: Any
-) -> dict[str, Any]:
-    new = _leaves(engine, part, path, value)
-    return {key: engine.average(old, new[key], weight) for key, old in averages.items()}
 
 
 class EmaHook(TimedHook):
@@ -139,31 +118,27 @@ class EmaHook(TimedHook):
     ``debias``, ``1 - decay``, and 1 in the first update. It computes, in the dtype of the averages,
     ``average + w * (new - average)`` if ``w < 0.5``, or else ``new - (1 - w) * (new - average)``.
     For a module, that is ``torch.lerp(average, new, w)``. On JAX, it is compiled, with ``w`` as an
-    argument.
+    argument. Integers, such as counts, and random keys are copied.
 
     Checkpoints store them as ``"ema/<name>"``: ``rh.load("runs/a", only="ema/state/params")``.
-    Integers, such as counts, and random keys are copied. The buffers of a module are averaged too.
 
         ema = rh.EmaHook("state/params", decay=0.999)
         evaluation = rh.EvaluationHook({"accuracy": accuracy}, every_n_steps=500, averages=ema)
 
     Args:
-        parameters: Their name in checkpoints: of a variable or a part of one, such as
-            ``"state/params"``; of an ``rh.torch`` module or a part of one, such as ``"model"``. Or
-            a list of names.
+        parameters: Their name in checkpoints, or a list of names: of a variable, an ``rh.torch``
+            module, or a part of one.
         decay: The share of the old average that an update keeps; at least 0 and below 1.
         every_n_steps: Update at the multiples of this number. Other runs cost nothing.
         debias: Whether to correct early averages for the small number of updates, as ``optax.ema``
-            does. False: start from the parameters of the first update, like PyTorch's
-            ``AveragedModel``.
+            does. False: start from the first parameters, like PyTorch's ``AveragedModel``.
         name: The prefix of the names of the averages; a second hook needs another one.
         hook_name: As in ``SessionRunHook``.
 
     Raises:
         ValueError: For a number out of its range. In ``begin``, or when a session opens: if nothing
             is called ``parameters``.
-        TypeError: For an argument of the wrong type. In ``begin``: on a ``tf.Graph``, where you
-            should use ``tf.train.ExponentialMovingAverage``.
+        TypeError: In ``begin``, on a ``tf.Graph``: use ``tf.train.ExponentialMovingAverage`` there.
     """
 
     def __init__(
@@ -183,7 +158,7 @@ class EmaHook(TimedHook):
         arguments.instance(str, name=name)
         arguments.instance(bool, debias=debias)
         super().__init__(timer_of(None, every_n_steps=every_n_steps))
-        self._parts = _names(parameters)
+        self._places = {part: f"{name}/{part}" for part in _names(parameters)}
         self._decay = decay
         self._debias = debias
         self._name = name
@@ -199,23 +174,16 @@ class EmaHook(TimedHook):
         return self._num_updates
 
     def substituted(self, session: RawSession) -> AbstractContextManager[None]:
-        """Use the averages in place of the parameters inside the ``with`` block.
-
-        Before the first update there are no averages, and the parameters stay.
-
-        Raises:
-            RuntimeError: If the hook is not in a session.
-        """
+        """Use the averages, if there are any yet, for the parameters inside the ``with`` block."""
         if self._averages is None:
             raise RuntimeError(
-                "the averages of an EmaHook were asked for, but no session has the hook: add it to "
-                "the hooks of the session"
+                "no session has the EmaHook whose averages were asked for: add it to the hooks"
             )
         if session_of(session) is self._session:
             self._update_at(session)  # an evaluation comes before other hooks
         if not self._num_updates:
             return nullcontext()
-        return session_of(session).substituted(self._averages.places)
+        return session_of(session).substituted(self._places)
 
     def begin(self) -> None:
         super().begin()
@@ -225,12 +193,12 @@ class EmaHook(TimedHook):
                 f"EmaHook cannot add to a graph of {title}: use "
                 "tf.train.ExponentialMovingAverage there"
             )
-        self._averages = averages_of(self._name, self._parts)
+        self._averages = _averages_of(self._name, self._places)
         self._num_updates = 0
 
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
         assert self._averages is not None
-        with session_of(session).substituted(self._averages.places):
+        with session_of(session).substituted(self._places):
             pass  # a name that nothing has is reported now
         super().after_create_session(session, coord)
         if self._timer.last_triggered_step() is None:
@@ -253,18 +221,15 @@ class EmaHook(TimedHook):
             self._num_updates += 1
 
     def state_dict(self) -> Mapping[str, Any]:
-        return {
-            **super().state_dict(),
-            "num_updates": self._num_updates,
-            MOVING_AVERAGES: self._places,
-        }
+        own = {"num_updates": self._num_updates, MOVING_AVERAGES: self._places}
+        return {**super().state_dict(), **own}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         if state[MOVING_AVERAGES] != self._places:
             _log.warning(
-                "the checkpoint has no averages called %s, which start over, but %s. To go on with "
-                "these, give the EmaHook the parameters and the name that it had",
-                *(_listed(self._places), _listed(state[MOVING_AVERAGES])),
+                "the checkpoint has no averages called %s, which start over, but %s: to go on with "
+                "these, give the EmaHook its former parameters and name",
+                *(", ".join(it.values()) for it in (self._places, state[MOVING_AVERAGES])),
             )
             self._timer.reset()
             self._num_updates = 0
@@ -272,18 +237,10 @@ class EmaHook(TimedHook):
         super().load_state_dict(state)
         self._num_updates = state["num_updates"]
 
-    @property
-    def _places(self) -> dict[str, str]:
-        return {part: f"{self._name}/{part}" for part in self._parts}
-
     def _weight(self) -> float:
         if self._debias:
             return (1 - self._decay) / (1 - self._decay ** (self._num_updates + 1))
         return 1 - self._decay if self._num_updates else 1.0
-
-
-def _listed(places: Mapping[str, str]) -> str:
-    return ", ".join(places.values())
 
 
 def _names(parameters: str | Variable | Iterable[str | Variable]) -> list[str]:

@@ -17,14 +17,9 @@ from runhooks.graph.base import UNKNOWN, BaseGraph
 from runhooks.graph.build import checked_source
 from runhooks.graph.evaluation import EvaluatedStep
 from runhooks.graph.graph import own_graph
-from runhooks.hooks.base import SummaryWriter, step_of
+from runhooks.hooks.base import NamedTensors, SummaryWriter, step_of
 from runhooks.hooks.ema import EmaHook
-from runhooks.hooks.metrics import (
-    EvaluatingHook,
-    Evaluation,
-    number,
-)
-from runhooks.hooks.named_tensors import NamedTensors
+from runhooks.hooks.metrics import EvaluatingHook, number
 from runhooks.hooks.summary_saver import summaries_of
 from runhooks.ranks import current_group
 from runhooks.session.nested import LoopStoppedError, NestedLoop, until_stop
@@ -32,17 +27,13 @@ from runhooks.trigger import Trigger, timer_of
 
 FeedDict = Mapping[Any, Any]
 
-
 _WEIGHT, _SUM_OF = "weight", "sum of "
 
 
 class Means:
-    """The mean of each metric over the runs of an evaluation, weighted if runs have a weight.
+    """The weighted mean of each value that ``is_metric``, over the runs of an evaluation.
 
     A value is read when the next one arrives: the device computes that one meanwhile.
-
-    Args:
-        is_metric: Returns whether a value, which has a name, is to have a mean.
     """
 
     def __init__(self, is_metric: Callable[[Any], bool]) -> None:
@@ -52,11 +43,7 @@ class Means:
         self._unread: tuple[Mapping[str, Any], Any] | None = None
 
     def add(self, values: Mapping[str, Any], weight: Any = 1.0) -> None:
-        """Add the values of one run.
-
-        Raises:
-            ValueError, TypeError: If a metric is not a single number.
-        """
+        """Add the values of one run; raise ValueError or TypeError for one that is no number."""
         self._read()
         if self._sums is None:
             found = [label for label, value in values.items() if self._is_metric(value)]
@@ -64,11 +51,7 @@ class Means:
         self._unread = values, weight
 
     def means(self, add: Callable[[Mapping[str, float]], Mapping[str, float]]) -> dict[str, float]:
-        """Return the means by label, over what ``add`` makes of the sums of this rank.
-
-        Raises:
-            ValueError: If all weights were 0.
-        """
+        """Return the means by label, over what ``add`` makes of the sums of this rank."""
         self._read()
         named = {f"{_SUM_OF}{label}": it for label, it in (self._sums or {}).items()}
         totals = dict(add({_WEIGHT: self._weight, **named}))
@@ -92,13 +75,7 @@ class Means:
 
 
 class Streamed(NamedTuple):
-    """A metric that a graph adds up itself, as those of ``tf.metrics``.
-
-    Attributes:
-        value: A tensor: its value so far.
-        update: A tensor or operation that adds a batch.
-        resets: Operations that begin anew.
-    """
+    """A metric that a graph adds up itself, with what adds a batch, and what begins anew."""
 
     value: Any
     update: Any
@@ -108,72 +85,56 @@ class Streamed(NamedTuple):
 class EvaluationHook(EvaluatingHook):
     """Evaluates during training: calls a test step with test data, and writes the mean metrics.
 
-    The test step is a function as the train step is. Parameters with the name of a state or object
-    of the training get that, ``key`` and ``rng`` a random key for each batch, the same in every
-    evaluation, and the rest the elements of ``data``, which are gone through from the start each
-    time. Of what it returns by name, each single number is a metric: its mean over all batches,
-    weighted by their examples. On a graph of ``rh.torch`` it is called in evaluation mode and
-    without gradients.
+    Parameters of the test step with the name of a state or object of the training get that, ``key``
+    and ``rng`` a random key for each batch, and the rest the elements of ``data``. Of what it
+    returns by name, each single number is a metric: its mean over the batches of all ranks,
+    weighted by their examples. ``docs/evaluation.md`` says more.
 
         test = rh.EvaluationHook(test_step, test_loader, every_n_epochs=1, output_dir="runs/a/test")
         hooks = [test, rh.stop_if_no_increase_hook(test.metric("accuracy"), patience=5)]
 
-    With several ranks, each evaluates data of its own, and the means are those of all.
-
-    It evaluates the state after a step before any other hook acts on that step, whatever the order
-    of the hooks, so ``stop_if_no_decrease_hook`` and checkpoints use the metrics of the same step.
-    A resumed run evaluates at the same steps as an uninterrupted one, has the metrics found so far,
-    which checkpoints hold, and repeats an evaluation that a signal has cut off. It evaluates at the
-    end only with ``Trigger(at_end=True)``, because a preempted run must save before it is killed.
-
-    The session's other hooks are not called in an evaluation, and its time does not count in steps
-    per second. The metrics are logged, and written under their names. ``hook.metric("accuracy")``
-    is for the hooks and savers that act on one: ``stop_if_no_increase_hook``,
-    ``ReduceOnPlateauHook``, ``KeepBest``. ``hook["pictures"]`` is the tensor of an output, for a
-    summary.
+    It evaluates before any other hook acts on a step, and at the end only with
+    ``Trigger(at_end=True)``. A resumed run has the metrics found so far. The session's other hooks
+    are not called in an evaluation. ``hook.metric("accuracy")`` is for hooks and savers that act on
+    one, and ``hook["pictures"]``, the tensor of an output, for a summary.
 
     Args:
-        test_step: The function; or instead a dict of tensors or their names, by the tag to write
-            them under, each a single number per run. On a ``tf.Graph``, also pairs of
-            ``tf.metrics``, ``(value, update_op)``: their local variables are reset before each
-            evaluation, the update runs with each batch, and the value is read at the end.
+        test_step: The function; or a dict of tensors or their names, by the tag to write them
+            under, each a single number per run. On a ``tf.Graph``, also pairs of ``tf.metrics``,
+            ``(value, update_op)``, whose local variables are reset before each evaluation.
         data: What ``test_step`` is called with, as for ``rh.graph``: a loader, a list, or a
             function of the step that returns one. For a dict of tensors: an iterable of the
             feed_dicts of an evaluation. None: the inputs of these tensors start over in each
-            evaluation, which ends when the first of them does; without inputs, an evaluation is
-            one run, or ``steps`` runs. On a ``tf.Graph``, such an input is the iterator of one
-            dataset; one of ``hooks`` has to reset anything else.
+            evaluation, which ends when the first of them does; without inputs, it is one run, or
+            ``steps`` runs. On a ``tf.Graph``, an input is the iterator of one dataset; one of
+            ``hooks`` has to reset anything else.
         every_n_epochs: Evaluate at the last step of every so many epochs.
         every_n_steps: Evaluate at the multiples of this number.
-        trigger: Says when to evaluate.
+        trigger: When to evaluate.
         outputs: Names for what ``test_step`` returns without names.
         steps: The maximum number of runs of an evaluation.
-        summary_op: A summary or a list of these; or, for summaries of the test step's outputs, a
-            function that takes the hook and returns them, ``lambda test: rh.summary.image("a",
-            test["a"])``. Computed with the first batch of each evaluation, and written with the
-            metrics.
-        averages: Evaluate with these moving averages in place of the parameters, which are always
-            restored afterwards. The ``EmaHook`` has to be in the same session.
+        summary_op: A summary or a list of these, computed with the first batch of an evaluation;
+            or, for outputs of the test step, a function that takes the hook and returns them.
+        averages: Evaluate with the moving averages of this ``EmaHook`` of the same session.
         weight: A tensor or its name: the weight of a run in the means. None: the number of
-            examples in its batch, or for a dict of tensors 1, however many examples a run has.
-        hooks: Called in the runs of an evaluation; for them, each evaluation is a separate session.
-            If one asks to stop, the evaluation ends and the training continues.
-        output_dir: The directory to write to if ``summary_writer`` is None. With neither, metrics
-            are only logged: the hook does not write to the directory of its session.
-        summary_writer: The writer to write with.
+            examples in its batch, or for a dict of tensors 1.
+        hooks: Called in the runs of an evaluation, which is a session for them. If one asks to
+            stop, the evaluation ends.
+        output_dir: Where to write, without a ``summary_writer``. With neither, metrics are only
+            logged.
+        summary_writer: The writer.
         hook_name: As in ``SessionRunHook``.
 
     Raises:
-        ValueError: Unless exactly one of ``every_n_epochs``, ``every_n_steps`` and ``trigger`` is
-            given. In ``begin``: if the test step has a parameter that nothing is left for, or
-            metrics need a training step of ``rh.torch``. In ``begin`` or, where only an evaluation
-            can tell, in the first one: if another hook acts on a metric that there is not. In an
-            evaluation: if it draws from an input of the training or changes a saved variable, or if
-            metrics of a dict are not single numbers. Parameters and buffers of PyTorch that
-            functions change in place stay changed, without an error. In a step: if it is to fetch
-            an output of the test step.
+        ValueError: Unless exactly one cadence is given. In ``begin``: if the test step has a
+            parameter that nothing is left for, or metrics need a training step of ``rh.torch``. In
+            ``begin`` or in the first evaluation: if another hook acts on a metric that there is
+            not. In an evaluation: if it draws from an input of the training or changes a saved
+            variable, or if metrics of a dict are not single numbers. (Parameters and buffers of
+            PyTorch that functions change in place stay changed, without an error.) In a step: if it
+            is to fetch an output of the test step.
         TypeError: If ``test_step`` is neither a function nor a dict; in ``begin``, if a metric of
-            the dict is nothing that has a value.
+            the dict has no value.
         RuntimeError: In an evaluation: if the data are empty.
     """
 
@@ -209,19 +170,17 @@ class EvaluationHook(EvaluatingHook):
         self._evaluated: EvaluatedStep | None = None
         self._graph: BaseGraph | None = None  # that of the next two
         self._summary_op = summary_op
-        self._shown: list[Any] | None = None  # the summaries in ``_graph``
+        self._shown: list[Any] | None = None
         arguments.instance(EmaHook, averages=averages)
         self._averages = averages
         self._steps = steps
         self._weight = weight
         self._loop = NestedLoop(hooks)
-        self._inputs: list[Any] = []  # those that the latest evaluation draws from
-        self._before: Any = None  # where they were
+        self._inputs: list[Any] = []
+        self._before: Any = None
 
     def __getitem__(self, output: str) -> Tensor:
         """Return the tensor of an output of the test step, as of the batch that is evaluated.
-
-        The test step becomes part of the default graph now, if it is not yet.
 
         Raises:
             TypeError: If the hook has no test step.
@@ -236,11 +195,7 @@ class EvaluationHook(EvaluatingHook):
         self._enter(graph)
         if self._test_step is None:
             self._know(self._metrics)
-            pairs = {name: it for name, it in self._metrics.items() if _is_pair(it)}
-            self._streamed = {name: _streamed(graph, name, *it) for name, it in pairs.items()}
-            single = {name: it for name, it in self._metrics.items() if name not in pairs}
-            for name, it in single.items():
-                _check_metric(graph, name, it)
+            single, self._streamed = _split(graph, self._metrics)
             self._fetches: list[Any] = [NamedTensors(single).fetches()]
         else:
             added = self._added()
@@ -276,7 +231,9 @@ class EvaluationHook(EvaluatingHook):
         if self._graph is not graph:
             self._graph, self._evaluated, self._shown = graph, None, None
 
-    def _run_evaluation(self, session: RawSession, training: SessionRunArgs | None) -> Evaluation:
+    def _run_evaluation(
+        self, session: RawSession, training: SessionRunArgs | None
+    ) -> tuple[dict[str, float], int]:
         if self._averages is None:
             return self._evaluate_parameters(session, training)
         with self._averages.substituted(session):
@@ -284,8 +241,8 @@ class EvaluationHook(EvaluatingHook):
 
     def _evaluate_parameters(
         self, session: RawSession, training: SessionRunArgs | None
-    ) -> Evaluation:
-        means = Means(_is_number if self._test_step is not None else _is_any)
+    ) -> tuple[dict[str, float], int]:
+        means = Means(_is_number if self._test_step is not None else lambda value: True)
         shown: list[Any] = []  # an evaluation that a stop ends writes nothing: it is repeated
         feeds = until_stop(session, self._feeds(session, training), is_at_end=training is None)
 
@@ -306,8 +263,8 @@ class EvaluationHook(EvaluatingHook):
             raise
         if not runs:
             raise RuntimeError(
-                "the evaluation made no run: its data or inputs gave nothing. Each evaluation "
-                "iterates them from the start: a generator or iterator serves only the first one"
+                "the evaluation made no run: its data or inputs gave nothing. A generator or "
+                "iterator serves only the first evaluation: give a list or a loader"
             )
         # At the end, ranks whose data differ in length are at different steps.
         place = "between runs" if training is None else f"at step {step_of(session)}"
@@ -318,7 +275,7 @@ class EvaluationHook(EvaluatingHook):
             found = {name: found[name] for name in self._metrics}
         for summary in shown:
             self._output.add_summary(summary, step_of(session))
-        return Evaluation(found, runs)
+        return found, runs
 
     def _adding(
         self, session: RawSession, place: str
@@ -354,17 +311,8 @@ class EvaluationHook(EvaluatingHook):
     ) -> list[Any]:
         """Return the inputs of an evaluation; of TensorFlow, iterators and queues.
 
-        A training and its evaluation may share an iterator that can be switched to other data, or a
-        queue.
-
-        Args:
-            session: The session of the training.
-            feed_dict: The feeds of the first run of the evaluation.
-            training: The request of the training for a run, if it is known.
-
         Raises:
-            ValueError: If both draw from one input, or if the evaluation changes a saved variable,
-                with which the training would go on.
+            ValueError: If ``training`` draws from one too, or if a saved variable is changed.
         """
         graph, feeds = graph_of(session.graph), feed_dict or ()
         saved = set(graph.get_collection(GraphKeys.GLOBAL_VARIABLES))
@@ -372,8 +320,8 @@ class EvaluationHook(EvaluatingHook):
         for op in graph.effects_of(asked, feeds).assignments:
             if op.assigns in saved:
                 raise ValueError(
-                    f"metrics change the variable {op.assigns.op.name!r}, which belongs to the "
-                    "state of the training: an evaluation may change local variables alone"
+                    f"metrics change the variable {op.assigns.op.name!r} of the training: an "
+                    "evaluation may change local variables alone"
                 )
         inputs = session.inputs_of(asked, feeds)
         if training is None or not inputs:
@@ -382,9 +330,8 @@ class EvaluationHook(EvaluatingHook):
         for op in inputs:
             if op in theirs and not session.may_share(op):
                 raise ValueError(
-                    f"metrics draw from the input {op.name!r}, and so does the training, which "
-                    "would miss these elements: give data, or compute them from an input of their "
-                    "own"
+                    f"metrics draw from the input {op.name!r}, and so does the training: give "
+                    "data, or compute them from an input of their own"
                 )
         return inputs
 
@@ -399,49 +346,38 @@ def _check_what(test_step: Any, data: Any, outputs: Any) -> None:
         return
     if not callable(test_step):
         raise TypeError(
-            f"test_step must be a function, or a dict of tensors by name, got {test_step!r}; of a "
-            'tensor whose value is a dict, give its numbers: {"accuracy": tensor["accuracy"]}'
+            "test_step must be a function, or a dict of tensors by name, such as "
+            f'{{"accuracy": tensor["accuracy"]}}, got {test_step!r}'
         )
     arguments.given(data=data)
     checked_source("data", data, 1)
     if isinstance(data, Iterator):
         raise TypeError(
-            f"data must be iterable again, for the next evaluation, got the iterator {data!r}: "
-            "give a list, a loader, or a function of the step that returns one"
+            f"data must be iterable again, got the iterator {data!r}: give a list, a loader, or a "
+            "function of the step that returns one"
         )
     if isinstance(outputs, str):
         raise TypeError(f'outputs must be a list of names such as ["loss"], got {outputs!r}')
 
 
-def _is_pair(metric: Any) -> bool:
-    return isinstance(metric, tuple | list) and len(metric) == 2
-
-
-def _streamed(graph: BaseGraph, name: str, value: Any, update: Any) -> Streamed:
-    """Return the metric ``name`` as elements of ``graph``; raise TypeError if it is none."""
-    try:
-        value, update = map(graph.as_graph_element, (value, update))
-        return Streamed(value, update, graph.resets_of(value, update))
-    except TypeError:
-        raise _no_metric(name, (value, update)) from None
-
-
-def _check_metric(graph: BaseGraph, name: str, metric: Any) -> None:
-    try:
-        graph.as_graph_element(metric)
-    except TypeError:
-        raise _no_metric(name, metric) from None
-
-
-def _no_metric(name: str, metric: Any) -> TypeError:
-    return TypeError(
-        f"the metric {name!r} must be a tensor, its name, or on a tf.Graph a pair of tf.metrics, "
-        f"(value, update_op), got {metric!r}"
-    )
-
-
-def _is_any(value: Any) -> bool:
-    return True
+def _split(
+    graph: BaseGraph, metrics: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Streamed]]:
+    """Return the metrics that are single tensors, and those that are pairs, by name."""
+    single, streamed = {}, {}
+    for name, metric in metrics.items():
+        try:
+            if isinstance(metric, tuple | list) and len(metric) == 2:
+                value, update = map(graph.as_graph_element, metric)
+                streamed[name] = Streamed(value, update, graph.resets_of(value, update))
+            else:
+                single[name] = graph.as_graph_element(metric)
+        except TypeError:
+            raise TypeError(
+                f"the metric {name!r} must be a tensor, its name, or on a tf.Graph a pair of "
+                f"tf.metrics, (value, update_op), got {metric!r}"
+            ) from None
+    return single, streamed
 
 
 def _is_number(value: Any) -> bool:
@@ -457,6 +393,6 @@ def _check_no_step(graph: BaseGraph, fetches: Any) -> None:
     if needed := effects.steps or effects.step_captures:
         name = min(op.name for op in needed)
         raise ValueError(
-            f"metrics need {name!r}, a step or a value captured in one, and an evaluation must "
-            "not train: compute them with a function of your own, rh.call(evaluate, ...)"
+            f"metrics need {name!r}, of a step, and an evaluation must not train: compute them "
+            "with a function of your own, rh.call(evaluate, ...)"
         )

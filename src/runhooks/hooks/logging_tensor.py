@@ -1,9 +1,10 @@
-"""``LoggingTensorHook``: logs the values of tensors."""
+"""``LoggingTensorHook``."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,14 +22,15 @@ from runhooks.contract import (
 from runhooks.engines.foreign import session_of
 from runhooks.graph.base import get_default_graph
 from runhooks.hooks.base import (
+    NamedTensors,
     TensorFlowHook,
+    check_for_end,
     log_of,
     next_step_of,
     required_global_step,
     step_of,
     step_or_none,
 )
-from runhooks.hooks.named_tensors import NamedTensors, check_for_end
 from runhooks.trigger import Due, SecondOrStepTimer, Timer, Trigger
 
 
@@ -43,15 +45,13 @@ class LoggingTensorHook(TensorFlowHook):
         tensors: A tensor or its name, a list of these, or a dict of them by label.
         every_n_iter: Log every this many runs of the session.
         every_n_secs: Log every this many seconds.
-        at_end: Whether to fetch and log them at the end as well. If no cadence is given, they are
-            logged only at the end.
+        at_end: Whether to log them at the end as well; without a cadence, only then.
         formatter: Returns the line for a dict of values by label, or by list element.
-        trigger: Says at which global steps to log.
+        trigger: At which global steps to log.
 
     Raises:
-        ValueError: Unless exactly one of ``every_n_iter``, ``every_n_secs`` and ``trigger`` is
-            given, or none of them and ``at_end``. In ``begin``: if tensors are to be logged at the
-            end and need feeds or inputs.
+        ValueError: Unless exactly one cadence is given, or ``at_end`` alone. In ``begin``: if
+            tensors to log at the end need feeds or inputs.
     """
 
     runs_on = "chief"
@@ -85,7 +85,7 @@ class LoggingTensorHook(TensorFlowHook):
         self._should_trigger = False
         self._iter_count = 0  # what the timer goes by: the number of the run, or the global step
         self._announced: int | None = None  # the run in which the hook is due; it sleeps until then
-        self._logged_step: int | None = None  # the global step of the last line
+        self._logged_step: int | None = None
         self._has_line = False  # of this process: a time since the line of another tells nothing
         self._steps_per_run = 1.0  # above 1 if a run makes several, or other workers make some
 
@@ -161,7 +161,6 @@ class LoggingTensorHook(TensorFlowHook):
             self._start_over()
 
     def _start_over(self) -> None:
-        """The next run is the first."""
         self._timer.reset()
         self._iter_count, self._announced = 0, None
 
@@ -170,15 +169,11 @@ class LoggingTensorHook(TensorFlowHook):
         if self._trigger is not None:
             self._iter_count = step_of(session)
         self._log_tensors(values)
-        if self._timer.last_triggered_step() != self._iter_count:  # a subclass has not noted it
+        if self._timer.last_triggered_step() != self._iter_count:
             self._timer.update_last_triggered_step(self._iter_count)
 
     def _log_tensors(self, tensor_values: dict[Any, Any]) -> None:
-        """Log the values; subclasses override it, as in TensorFlow.
-
-        Args:
-            tensor_values: The values by label, or by element of the list of tensors.
-        """
+        """Log the values by label or list element; subclasses override it, as in TensorFlow."""
         log = self._log
         secs, _ = self._timer.update_last_triggered_step(self._iter_count)
         is_first, self._has_line = not self._has_line, True
@@ -201,11 +196,7 @@ def _timer_of(cadence: Mapping[str, Any], at_end: bool) -> Timer:
 
 
 def _line(labelled: Sequence[tuple[str, Any]]) -> str:
-    def text() -> str:
+    # Options do not change how a single number is printed, and take longer than that.
+    are_numbers = all(library_of(it) is not NO_LIBRARY and np.ndim(it) == 0 for _, it in labelled)
+    with nullcontext() if are_numbers else np.printoptions(suppress=True):
         return ", ".join(f"{label} = {library_of(value).text(value)}" for label, value in labelled)
-
-    # They do not change how a single number is printed, and take longer than that.
-    if all(library_of(it) is not NO_LIBRARY and np.ndim(it) == 0 for _, it in labelled):
-        return text()
-    with np.printoptions(suppress=True):
-        return text()

@@ -1,14 +1,15 @@
-"""Metrics of a training: hooks that find them by evaluating it, and hooks that act on them."""
+"""Metrics of a training: the hooks that find them by evaluating it, and those that act on them."""
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 from abc import abstractmethod
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -26,6 +27,7 @@ from runhooks.errors import add_note
 from runhooks.graph import Tensor
 from runhooks.graph.generators import remembered_generators
 from runhooks.hooks.base import (
+    FetchingHook,
     SummaryOutput,
     SummaryWriter,
     TimedHook,
@@ -33,21 +35,17 @@ from runhooks.hooks.base import (
     not_training,
     step_of,
 )
-from runhooks.hooks.named_tensors import FetchingHook
 from runhooks.near_names import suggestion
 from runhooks.session.nested import LoopStoppedError
 from runhooks.summary import Summary, scalar_value
 from runhooks.trigger import Due, Timer, Trigger, timer_of
 
+_log = logging.getLogger("runhooks")
+
 
 @dataclass(frozen=True, repr=False)
 class EvaluationMetric:
-    """A metric of an evaluating hook of the same loop, as ``hook.metric(name)`` returns it.
-
-    Args:
-        evaluation: The hook that evaluates.
-        name: The tag of the metric.
-    """
+    """A metric of an evaluating hook of the same loop, as ``hook.metric(name)`` returns it."""
 
     evaluation: EvaluatingHook
     name: str
@@ -63,11 +61,10 @@ class EvaluationMetric:
         """
         found = self.evaluation.metrics_by_step()
         if self.evaluation.evaluated_step is not None:
-            self.last()  # says what there is instead
+            self.last()
         return {step: it[self.name] for step, it in found.items() if self.name in it}
 
     def next_due(self) -> Due | None:
-        """Return when the next evaluation is due."""
         return self.evaluation.next_due()
 
     def last(self) -> float:
@@ -78,12 +75,11 @@ class EvaluationMetric:
         """
         found = self.evaluation.last_metrics
         if self.name not in found:
-            raise unknown_metric(self.name, self.evaluation.title, found)
+            raise _unknown(self.name, self.evaluation.title, found)
         return found[self.name]
 
 
-def unknown_metric(name: str, place: str, known: Collection[str]) -> ValueError:
-    """Return the error for a metric that ``place`` does not have."""
+def _unknown(name: str, place: str, known: Collection[str]) -> ValueError:
     has = f"which has {sorted(known)}" if known else "which has none"
     return ValueError(f"there is no metric {name!r} in {place}, {has}{suggestion(name, known)}")
 
@@ -91,9 +87,7 @@ def unknown_metric(name: str, place: str, known: Collection[str]) -> ValueError:
 class EvaluationTimer(Timer):
     """Triggers once after each evaluation of a hook of the same loop, at the step it has evaluated.
 
-    Args:
-        evaluation: The hook. It is called before the one that has the timer, as its ``first`` says;
-            in TensorFlow's own sessions it may come after that, which then acts one run later.
+    In TensorFlow's own sessions that hook may be called last: this triggers one run later then.
     """
 
     def __init__(self, evaluation: EvaluatingHook) -> None:
@@ -102,7 +96,7 @@ class EvaluationTimer(Timer):
 
     def reset(self) -> None:
         super().reset()
-        self._seen: int | None = None  # the evaluation that was looked at last
+        self._seen: int | None = None
 
     def should_trigger_for_step(self, step: int) -> bool:
         return self._evaluation.evaluated_step not in (None, self._seen)
@@ -133,26 +127,11 @@ def number(label: str, value: Any) -> float:
         raise TypeError(f"{label!r} must be a real number, got {value!r}") from None
 
 
-class Evaluation(NamedTuple):
-    """The outcome of one evaluation.
-
-    Attributes:
-        metrics: The metrics by tag, a number each.
-        runs: How many runs it took.
-    """
-
-    metrics: Mapping[str, float]
-    runs: int
-
-
 class _Dropped(dict[str, float]):
     """The metrics of an evaluation that a stop has ended: NaN, whatever their names may be.
 
-    Other hooks act on that step nevertheless, and must neither fail, which would keep the step from
-    being saved, nor take the metrics of an earlier step for those of this one.
-
-    Args:
-        names: The names that are known.
+    Hooks that act on that step must neither fail, or it would not be saved, nor take the metrics of
+    an earlier step for its.
     """
 
     def __init__(self, *names: Iterable[str]) -> None:
@@ -163,14 +142,7 @@ class _Dropped(dict[str, float]):
 
 
 class EvaluatingHook(TimedHook):
-    """Evaluates when its timer triggers, and writes, logs and keeps the metrics.
-
-    Args:
-        timer: Says when to evaluate.
-        output_dir: The directory to write to if ``summary_writer`` is None.
-        summary_writer: The writer to write with.
-        hook_name: As in ``SessionRunHook``.
-    """
+    """Evaluates when its timer triggers, and writes, logs and keeps the metrics."""
 
     #: Other hooks use the metrics of a step at that very step.
     first: ClassVar[bool] = True
@@ -189,10 +161,9 @@ class EvaluatingHook(TimedHook):
         self.evaluated_step: int | None = None
         self._found: dict[int, dict[str, float]] | None = None  # by step; None: it has never begun
         self._dropped_at: int | None = None  # the step of an evaluation that a stop has ended
-        self._ended_at: int | None = None  # that of one at the end of a session, or None
+        self._ended_at: int | None = None  # that of one at the end of a session
         self._wanted: set[str] = set()  # the metrics that others act on
-        #: The names of its metrics; None: only an evaluation can tell.
-        self._known: Collection[str] | None = None
+        self._known: Collection[str] | None = None  # its metrics; None: an evaluation will tell
 
     @property
     def title(self) -> str:
@@ -206,7 +177,7 @@ class EvaluatingHook(TimedHook):
 
     @property
     def last_metrics(self) -> Mapping[str, float]:
-        """The metrics of the last evaluation, as a checkpoint has them; empty if there was none.
+        """The metrics of the last evaluation, in a resumed session, too; empty if there was none.
 
         Each is NaN if a stop has ended that evaluation, until a resumed session has repeated it.
         """
@@ -217,14 +188,10 @@ class EvaluatingHook(TimedHook):
         return _Dropped(self._known or last, sorted(self._wanted))
 
     def metric(self, name: str) -> EvaluationMetric:
-        """Return one metric of it, for hooks that act on its values.
+        """Return the metric ``name``, for ``stop_if_no_increase_hook`` and others that act on it.
 
-        ``stop_if_no_increase_hook`` and its like, and ``ReduceOnPlateauHook``, take it. If there is
-        no metric of that name, the session raises ValueError: when it begins, where the names are
-        known by then, or else in the first evaluation.
-
-        Args:
-            name: The tag of the metric.
+        If there is none of that name, the session raises ValueError: when it begins, where the
+        names are known by then, or else in the first evaluation.
         """
         arguments.given(name=name)
         arguments.instance(str, name=name)
@@ -240,17 +207,12 @@ class EvaluatingHook(TimedHook):
         """
         if self._found is None:
             raise RuntimeError(
-                "the metrics of an evaluation hook were asked for, but no session has the hook: "
-                "add it to the hooks of the session"
+                "no session has the hook whose metrics were asked for: add it to the hooks"
             )
         return dict(self._found)
 
     def metrics_in_training(self) -> dict[int, dict[str, float]]:
-        """Return those metrics that it would have found, had no session ended.
-
-        Raises:
-            RuntimeError: If the hook is not in a session.
-        """
+        """Return those metrics that it would have found, had no session ended."""
         found = self.metrics_by_step()
         if self._ended_at is not None:
             found.pop(self._ended_at, None)
@@ -296,10 +258,9 @@ class EvaluatingHook(TimedHook):
                 self._ended_at = step_of(session)
 
     def state_dict(self) -> Mapping[str, Any]:
-        at = {"dropped_at": self._dropped_at, "ended_at": self._ended_at}
-        known = {name: step for name, step in at.items() if step is not None}
-        metrics = {"metrics": self._found} if self._found else {}
-        return {**super().state_dict(), **known, **metrics}
+        own: dict[str, Any] = {"dropped_at": self._dropped_at, "ended_at": self._ended_at}
+        own["metrics"] = self._found or None
+        return {**super().state_dict(), **{k: it for k, it in own.items() if it is not None}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
@@ -307,12 +268,12 @@ class EvaluatingHook(TimedHook):
         self._dropped_at, self._ended_at = state.get("dropped_at"), state.get("ended_at")
 
     @abstractmethod
-    def _run_evaluation(self, session: RawSession, training: SessionRunArgs | None) -> Evaluation:
-        """Make the runs of one evaluation.
+    def _run_evaluation(
+        self, session: RawSession, training: SessionRunArgs | None
+    ) -> tuple[Mapping[str, float], int]:
+        """Evaluate; return the metrics by tag, and the number of runs.
 
-        Args:
-            session: The session of the training.
-            training: The request of the training for a run, if it is known.
+        ``training`` is the request of the training for a run, if it is known.
         """
 
     def _evaluate_in_training(self, session: RawSession, training: SessionRunArgs | None) -> None:
@@ -328,7 +289,7 @@ class EvaluatingHook(TimedHook):
         put_back = remembered_generators()
         with not_training(raw), graph_of(raw.graph).preserved_objects():
             try:
-                found = self._run_evaluation(raw, training)
+                metrics, runs = self._run_evaluation(raw, training)
             except LoopStoppedError as stopped:
                 self._log.warning("the evaluation at step %d is dropped: %s", step, stopped)
                 put_back()  # a resumed session, which evaluates again, draws what this one has
@@ -337,19 +298,20 @@ class EvaluatingHook(TimedHook):
                 add_note(error, f"in the evaluation at step {step}")
                 raise
         secs = clock.monotonic() - start
-        if self.evaluated_step is None:  # the first one in this session
-            self._know(found.metrics)
-        self._keep(step, found.metrics)
-        line = ", ".join(f"{name} = {value:.6g}" for name, value in found.metrics.items())
-        text, plural = "%s at step %d: %s (%d run%s, %.3f sec)", "" if found.runs == 1 else "s"
-        self._log.info(text, self.title, step, line, found.runs, plural, secs)
+        if self.evaluated_step is None:
+            self._know(metrics.keys())
+        assert self._found is not None, "it has begun"
+        self._found[step], self.evaluated_step = dict(metrics), step
+        values = [scalar_value(name, value) for name, value in metrics.items()]
+        self._output.add_summary(Summary(values), step)
+        self._output.flush()
+        line = ", ".join(f"{name} = {value:.6g}" for name, value in metrics.items())
+        text, plural = "%s at step %d: %s (%d run%s, %.3f sec)", "" if runs == 1 else "s"
+        self._log.info(text, self.title, step, line, runs, plural, secs)
         return True
 
     def _forget_end(self, step: int) -> None:
-        """Forget the evaluation at the end of a session whose training has gone on to ``step``.
-
-        A training that was not stopped there does not have it.
-        """
+        """Forget the evaluation at the end of a session that an undisturbed training has not."""
         if self._ended_at is not None and self._ended_at != step:
             assert self._found is not None, "it has begun"
             self._found.pop(self._ended_at, None)
@@ -363,28 +325,14 @@ class EvaluatingHook(TimedHook):
     def _check_names(self, names: Iterable[str]) -> None:
         for name in names:
             if self._known is not None and name not in self._known:
-                raise unknown_metric(name, self.title, self._known)
-
-    def _keep(self, step: int, metrics: Mapping[str, float]) -> None:
-        assert self._found is not None, "it has begun"
-        self._found[step] = dict(metrics)
-        self.evaluated_step = step
-        values = [scalar_value(name, value) for name, value in metrics.items()]
-        self._output.add_summary(Summary(values), step)
-        self._output.flush()
+                raise _unknown(name, self.title, self._known)
 
 
 class MetricHook(FetchingHook):
     """Acts on each value of a metric: of an evaluation of the same loop, or of a tensor when due.
 
-    Args:
-        metric: The metric of an evaluation; or a tensor or its name, a single number.
-        every_n_steps: For a tensor: fetch it at the multiples of this number.
-        trigger: For a tensor: says when to fetch it.
-        every_n_epochs: For a tensor: fetch it at the last step of every so many epochs.
-
     Raises:
-        ValueError: For a tensor without one of these cadences, and a metric with one.
+        ValueError: For a tensor without a cadence, and a metric with one.
     """
 
     def __init__(
@@ -402,8 +350,7 @@ class MetricHook(FetchingHook):
         elif given:
             raise ValueError(
                 "every_n_steps, every_n_epochs and trigger must be left out for a metric of an "
-                "evaluation, each value of which counts, got "
-                f"{', '.join(f'{name}={it!r}' for name, it in given.items())}"
+                f"evaluation, got {', '.join(f'{name}={it!r}' for name, it in given.items())}"
             )
         else:
             super().__init__(EvaluationTimer(self._evaluated.evaluation), ())
@@ -418,3 +365,154 @@ class MetricHook(FetchingHook):
     @abstractmethod
     def _act(self, session: RawSession, step: int, value: float) -> None:
         """Act on a value that the metric has at ``step``."""
+
+
+class ReduceOnPlateauHook(MetricHook):
+    """Multiplies a learning rate by ``factor`` when a metric has stopped improving.
+
+    The rule and the resulting rates are those of PyTorch's ``ReduceLROnPlateau``. The metric has to
+    be the same on all ranks: each uses its own.
+
+        evaluation = rh.EvaluationHook({"loss": test_loss}, every_n_steps=500)
+        rate = "state/opt_state/hyperparams/learning_rate"  # of optax.inject_hyperparams
+        plateau = rh.ReduceOnPlateauHook(evaluation.metric("loss"), rate, factor=0.5, patience=3)
+
+    Args:
+        metric: A metric of an ``EvaluationHook`` in the same session, of which every value counts;
+            or a tensor or its name, a single number.
+        learning_rate: Its name in checkpoints: a variable or a part of one. On an ``rh.torch``
+            graph: ``"learning_rate"`` or ``"optimizer/learning_rate"`` for all parameter groups of
+            the optimizer, ``"optimizer/learning_rate/1"`` for one of them.
+        mode: ``"min"`` if a lower metric is better, ``"max"`` if a higher one is.
+        factor: The factor for the rate; below 1.
+        patience: How many values in a row may fail to improve before the rate is reduced.
+        threshold: How much better than the best one a value must be.
+        threshold_mode: ``"rel"``: by a fraction of the best one; ``"abs"``: by a difference.
+        cooldown: How many values to ignore after a reduction.
+        min_lr: The lowest rate.
+        every_n_steps: Fetch a tensor at the multiples of this number.
+        trigger: When to fetch a tensor.
+        every_n_epochs: Fetch a tensor at the last step of every so many epochs.
+        hook_name: As in ``SessionRunHook``.
+
+    Raises:
+        ValueError: For a number out of its range; for a tensor without exactly one cadence, and a
+            metric with one; when a session opens, if nothing is called ``learning_rate``.
+    """
+
+    def __init__(
+        self,
+        metric: EvaluationMetric | Tensor | str,
+        learning_rate: str = "learning_rate",
+        *,
+        mode: str = "min",
+        factor: float = 0.1,
+        patience: int = 10,
+        threshold: float = 1e-4,
+        threshold_mode: str = "rel",
+        cooldown: int = 0,
+        min_lr: float = 0.0,
+        every_n_steps: int | None = None,
+        trigger: Trigger | None = None,
+        every_n_epochs: float | None = None,
+        hook_name: str | None = None,
+    ) -> None:
+        arguments.given(metric=metric, learning_rate=learning_rate, factor=factor, min_lr=min_lr)
+        arguments.instance(str, learning_rate=learning_rate)
+        arguments.given(patience=patience, threshold=threshold, cooldown=cooldown)
+        arguments.positive(factor=factor)
+        arguments.whole(0, patience=patience, cooldown=cooldown)
+        arguments.not_negative(min_lr=min_lr, threshold=threshold)
+        _check_one_of("mode", mode, ["min", "max"])
+        _check_one_of("threshold_mode", threshold_mode, ["rel", "abs"])
+        if factor >= 1:
+            raise ValueError(f"factor must be below 1, got {factor!r}")
+        super().__init__(metric, every_n_steps, trigger, every_n_epochs)
+        self._sign = 1 if mode == "min" else -1
+        self._patience = patience
+        self._threshold, self._is_relative = threshold, threshold_mode == "rel"
+        self._cooldown = cooldown
+        self._learning_rate = learning_rate
+        self._factor = factor
+        self._min_lr = min_lr
+        self.hook_name = hook_name
+
+    def begin(self) -> None:
+        super().begin()
+        self._best = self._sign * math.inf
+        self._bad = 0
+        self._cooling = 0
+
+    def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
+        super().after_create_session(session, coord)
+        self._check_name(session_of(session))
+        step = step_of(session)
+        if self._evaluated is not None and self._timer.should_trigger_for_step(step):
+            self._timer.update_last_triggered_step(step)
+            self._take(session, step, None)
+
+    def state_dict(self) -> Mapping[str, Any]:
+        own = {"best": self._best, "bad": self._bad, "cooling": self._cooling}
+        return {**super().state_dict(), **own}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        self._best, self._bad, self._cooling = state["best"], state["bad"], state["cooling"]
+
+    def _check_name(self, session: RawSession) -> None:
+        try:
+            session.read(self._learning_rate)
+        except ValueError as error:
+            if "hyperparams" not in self._learning_rate.split("/"):
+                raise
+            raise ValueError(
+                f"{error}; optax has a rate in its state only if the optimizer was made with "
+                "optax.inject_hyperparams(optax.adam)(learning_rate=...)"
+            ) from None
+
+    def _act(self, session: RawSession, step: int, value: float) -> None:
+        if self._patience_ends_with(value):
+            self._reduce(session_of(session), step)
+
+    def _patience_ends_with(self, value: float) -> bool:
+        """Take the next value; return whether patience has ended with it."""
+        if self._sign * value < self._sign * self._needed():
+            self._best, self._bad = value, 0
+        else:
+            self._bad += 1
+        if self._cooling > 0:
+            self._cooling -= 1
+            self._bad = 0
+        if self._bad <= self._patience:
+            return False
+        self._cooling, self._bad = self._cooldown, 0
+        return True
+
+    def _needed(self) -> float:
+        """Return what a value must be better than."""
+        if self._is_relative and math.isfinite(self._best):
+            return self._best * (1 - self._sign * self._threshold)
+        return self._best if self._is_relative else self._best - self._sign * self._threshold
+
+    def _reduce(self, session: RawSession, step: int) -> None:
+        rates = session.read(self._learning_rate)
+        new = {name: np.maximum(rate * self._factor, self._min_lr) for name, rate in rates.items()}
+        changed = {
+            name: reduced.astype(rates[name].dtype)
+            for name, reduced in new.items()
+            if np.any(rates[name] - reduced > 1e-8)  # as in PyTorch
+        }
+        if not changed:
+            return
+        session.assign(changed)
+        for name, rate in changed.items():
+            _log.info(
+                "%s reduces %r from %s to %s at step %d: the best value of %r is %g",
+                *(self.hook_name or type(self).__name__, name, rates[name], rate, step),
+                *(self._metric, self._best),
+            )
+
+
+def _check_one_of(name: str, value: str, allowed: list[str]) -> None:
+    if value not in allowed:
+        raise ValueError(f"{name} must be one of {allowed}, got {value!r}")

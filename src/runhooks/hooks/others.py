@@ -1,8 +1,10 @@
-"""Hooks of one job each: calling, feeding, final values, waiting for others, saving the rest."""
+"""Hooks of one job each: call, feed, fetch at the end, wait, save other objects, free memory."""
 
 from __future__ import annotations
 
+import gc
 import math
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -20,44 +22,46 @@ from runhooks.errors import OutOfRangeError, good_ends
 from runhooks.graph.base import get_default_graph
 from runhooks.graph.epochs import EPOCH
 from runhooks.graph.generators import GeneratorState, has_generator_state
-from runhooks.hooks.base import TensorFlowHook, acts_here, log_of, required_global_step, step_of
-from runhooks.hooks.named_tensors import FetchingHook, check_for_end
-from runhooks.trigger import Due, Trigger, timer_of
+from runhooks.hooks.base import (
+    FetchingHook,
+    PeriodicHook,
+    TensorFlowHook,
+    acts_here,
+    check_for_end,
+    log_of,
+    required_global_step,
+    step_of,
+)
+from runhooks.trigger import DefaultSteps, Due, Trigger, timer_of
 
 
 class CallHook(FetchingHook):
     """Calls a function of your own after the last step of every so many epochs, or of steps.
 
-    For what needs no class: the step of a scheduler, a line to print, a file to write. The tensors
-    are fetched in the run after which the function is called; in all others nothing is fetched.
-    Variables, and with them the global step, are as they were before that run. The epoch and the
-    global step are passed as int. A resumed run calls the function at the same steps as an
-    uninterrupted one.
+    The tensors are fetched in the run after which the function is called, with variables and the
+    global step as they were before it. The epoch and the global step are passed as int.
 
         hooks = [
             rh.CallHook(scheduler.step, every_n_epochs=1),
             rh.CallHook(print, ["epoch", "loss"], every_n_epochs=1),
         ]
 
-    What the function returns is ignored. To stop the loop, extend ``SessionRunHook`` and call
-    ``run_context.request_stop()``. Of several ranks, each calls it; give the hook to
-    ``chief_only_hooks`` of a ``MonitoredTrainingSession``, on all ranks, to call it on the chief
-    alone. The others then ask for the tensors with it where that takes all of them.
+    Of several ranks, each calls it; of a hook in ``chief_only_hooks``, on all ranks, the chief
+    alone.
 
     Args:
-        fn: Called with the values of ``tensors``: ``fn(*values)`` for a list, ``fn(**values)`` for
-            a dict, and ``fn()`` without any.
+        fn: Called as ``fn(*values)`` for a list of tensors, ``fn(**values)`` for a dict, and
+            ``fn()`` without any; what it returns is ignored.
         tensors: A tensor or its name, a list of these, or a dict of them by parameter of ``fn``.
         every_n_epochs: Call it at the last step of every so many epochs.
         every_n_steps: Call it at the multiples of this number.
-        trigger: Says when to call it.
+        trigger: When to call it.
         hook_name: As in ``SessionRunHook``.
 
     Raises:
-        ValueError: Unless exactly one of ``every_n_epochs``, ``every_n_steps`` and ``trigger`` is
-            given. In ``begin``: for an unknown name, a cadence in epochs where nothing says when
-            one ends, and tensors at the end that need feeds or inputs.
-        TypeError: For an argument of the wrong type.
+        ValueError: Unless exactly one cadence is given. In ``begin``: for an unknown name, a
+            cadence in epochs where nothing says when one ends, and tensors at the end that need
+            feeds or inputs.
     """
 
     asks_on_all: ClassVar[bool] = True
@@ -78,16 +82,19 @@ class CallHook(FetchingHook):
         super().__init__(timer, tensors)
         self._fn = fn
         self._is_by_name = isinstance(tensors, Mapping)
+        self._counters: list[Any] = []  # the keys of the epoch and the global step
         self.hook_name = hook_name
 
     def begin(self) -> None:
         super().begin()
         self._calls = acts_here(self)
-        fetches = {} if self._request is None else self._request.fetches
+        if self._request is None:
+            return
+        fetches = self._request.fetches
         counters = EPOCH, required_global_step(self).op.name
-        self._counters = [it for it in fetches if _op_name(fetches[it]) in counters]
-        if self._timer.trigger.at_end and self._request is not None:
-            check_for_end(get_default_graph(), self._request.fetches)
+        self._counters = [k for k, it in fetches.items() if it.name.partition(":")[0] in counters]
+        if self._timer.trigger.at_end:
+            check_for_end(get_default_graph(), fetches)
 
     def end(self, session: RawSession) -> None:
         # The timer is not updated: a run that resumes here keeps to its steps.
@@ -109,11 +116,6 @@ class CallHook(FetchingHook):
             self._fn(*[given[tensor] for tensor in self._tensors.listed])
 
 
-def _op_name(tensor: Any) -> str:
-    name: str = tensor.name.partition(":")[0]
-    return name
-
-
 class FeedFnHook(SessionRunHook):
     """Feeds each run the dict that ``feed_fn()`` returns.
 
@@ -123,7 +125,7 @@ class FeedFnHook(SessionRunHook):
         hooks = [rh.FeedFnHook(lambda: {"rate": 0.1})]
 
     Args:
-        feed_fn: Returns a dict of values by tensor; called before each run.
+        feed_fn: Returns values by tensor; called before each run.
 
     Raises:
         TypeError: If ``feed_fn`` is not a function.
@@ -147,9 +149,8 @@ class FinalOpsHook(SessionRunHook):
         hooks = [at_end]  # after the loop: at_end.final_ops_values["accuracy"]
 
     Args:
-        final_ops: Anything that ``session.run`` takes; None: nothing. They must not draw from an
-            input that may be exhausted: OutOfRangeError and StopIteration are then raised again,
-            after a warning.
+        final_ops: Anything that ``session.run`` takes; None: nothing. An OutOfRangeError or
+            StopIteration, of an exhausted input, is raised again, after a warning.
         final_ops_feed_dict: Values by tensor.
 
     Raises:
@@ -168,11 +169,11 @@ class FinalOpsHook(SessionRunHook):
 
     @property
     def final_ops_values(self) -> Any:
-        """The values, in the structure of ``final_ops``; None until the loop has ended normally."""
+        """The values, in the structure of ``final_ops``; None until a loop has ended normally."""
         return self._final_ops_values
 
     def begin(self) -> None:
-        self._final_ops_values = None  # those of an earlier loop
+        self._final_ops_values = None
 
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
         # A mistake is reported now, not when the training is over.
@@ -187,30 +188,22 @@ class FinalOpsHook(SessionRunHook):
         except good_ends() as error:
             log_of(session).warning(
                 "FinalOpsHook could not compute final_ops: %s. They have a dependency back to some "
-                "input source, which may be exhausted at the end of the loop: let them depend on "
-                "variables alone, or feed them",
+                "input source, which may be exhausted: let them depend on variables alone, or feed "
+                "them",
                 error,
             )
             raise
 
 
-_LOOK_AGAIN_SECS = 0.5
-_LOG_AGAIN_STEPS = 1000
-
-
 class GlobalStepWaiterHook(TensorFlowHook):
     """Delays the first run until the global step has reached ``wait_until_step``.
 
-    As in ``tf.compat.v1.train``. Use it for workers that start one after the other, while other
-    threads or processes advance the global step.
+    As in ``tf.compat.v1.train``, for workers that start one after the other.
 
     If the session is asked to stop, the first run raises OutOfRangeError, which ends the loop
     normally. If the coordinator is asked to stop, only the wait ends.
 
-        hooks = [rh.GlobalStepWaiterHook(wait_until_step=100)]  # of a worker that joins later
-
-    Args:
-        wait_until_step: The global step to wait for.
+        hooks = [rh.GlobalStepWaiterHook(wait_until_step=100)]
     """
 
     def __init__(self, wait_until_step: int) -> None:
@@ -237,19 +230,18 @@ class GlobalStepWaiterHook(TensorFlowHook):
         return None
 
     def _wait(self, session: RawSession) -> None:
-        # Polls: another process may change the global step, and nothing announces that.
         raw = session_of(session)
         stop = raw.stop_request
         logged: int | None = None
         while (step := raw.refresh_step() or 0) < self._wait_until_step:
             if self._coord is not None and self._coord.should_stop():
                 return
-            if logged is None or step - logged >= _LOG_AGAIN_STEPS:
+            if logged is None or step - logged >= 1000:
                 log_of(session).info(
                     "waiting for the global step to reach %d: it is %d", self._wait_until_step, step
                 )
                 logged = step
-            if stop.wait(_LOOK_AGAIN_SECS):
+            if stop.wait(0.5):
                 raise OutOfRangeError(
                     f"the wait for global step {self._wait_until_step} has ended at {step}: "
                     f"{stop.reason}"
@@ -259,18 +251,17 @@ class GlobalStepWaiterHook(TensorFlowHook):
 class SavedStateHook(SessionRunHook):
     """Saves the state of objects outside the graph, and restores it when a run resumes.
 
-    Inputs of the graph need no hook. An object that the checkpoint does not contain is left
-    unchanged.
+    Inputs of the graph need no hook. An object that is not in the checkpoint stays as it is.
 
         loop = {"best": 0.0, "rate": 20.0}  # what the loop keeps beside the graph
         hooks = [rh.SavedStateHook(loop=loop, noise=np.random.default_rng(0))]
 
     Args:
-        **objects: By name in checkpoints: anything with ``state_dict`` and ``load_state_dict``,
-            such as a data loader whose batches are fed; a dict or a ``SimpleNamespace`` of numbers,
+        **objects: By name in checkpoints, each name once in all such hooks: anything with
+            ``state_dict`` and ``load_state_dict``; a dict or a ``SimpleNamespace`` of numbers,
             texts, arrays and containers of these, whose content is replaced in place; a random
             generator of NumPy or ``random.Random``; or the modules ``numpy.random`` and ``random``,
-            for their global generators. The names in all such hooks must differ.
+            for their global generators.
 
     Raises:
         TypeError: For any other object.
@@ -301,3 +292,69 @@ class _Content:
     def load_state_dict(self, state: Mapping[Any, Any]) -> None:
         self._content.clear()
         self._content.update(state)
+
+
+_lock = threading.Lock()
+_in_session: set[GarbageCollectionHook] = set()  # those of sessions that are open
+
+
+class GarbageCollectionHook(PeriodicHook):
+    """Turns Python's automatic garbage collection off while training, and collects when due.
+
+    It collects when the session starts, too: all processes of a training pause at the same steps.
+    Automatic collection is restored when the last session with such a hook has ended.
+
+        hooks = [rh.GarbageCollectionHook(every_n_steps=1000)]
+
+    Args:
+        every_n_steps: Collect at the multiples of this number.
+        generation: As for ``gc.collect``. 2 collects everything; 1 is faster, but never frees
+            objects that outlive one collection and then become part of a cycle.
+        trigger: When to collect.
+
+    Raises:
+        ValueError: If two cadences are given, or ``generation`` is not 0, 1 or 2.
+    """
+
+    _was_on: ClassVar[bool]
+
+    def __init__(
+        self,
+        every_n_steps: int | None = DefaultSteps(1000),
+        generation: int = 2,
+        *,
+        trigger: Trigger | None = None,
+    ) -> None:
+        if generation not in (0, 1, 2):
+            raise ValueError(f"generation must be 0, 1 or 2, got {generation!r}")
+        super().__init__(timer_of(trigger, every_n_steps=every_n_steps))
+        self._generation = generation
+
+    def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
+        super().after_create_session(session, coord)
+        with _lock:
+            if self in _in_session:
+                return
+            if not _in_session:
+                GarbageCollectionHook._was_on = gc.isenabled()
+                gc.disable()
+            _in_session.add(self)
+        gc.collect(self._generation)
+
+    def end(self, session: RawSession) -> None:
+        super().end(session)
+        self._restore()
+
+    def on_exception(self, session: RawSession | None, exception: BaseException) -> None:
+        self._restore()
+
+    def _act(self, session: RawSession) -> None:
+        super()._act(session)
+        gc.collect(self._generation)
+
+    def _restore(self) -> None:
+        with _lock:
+            if self in _in_session:
+                _in_session.remove(self)
+                if self._was_on and not _in_session:
+                    gc.enable()

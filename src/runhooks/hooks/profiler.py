@@ -1,4 +1,4 @@
-"""``ProfilerHook``: profiles a few steps every so often."""
+"""``ProfilerHook``."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ from runhooks.trigger import Due, Trigger, tensorflow_timer_of
 
 
 class ProfileFolder:
-    """The folder ``output_dir``; one in a store has its files written on this machine first."""
+    """The folder ``output_dir``; the files of one in a store are written on this machine first."""
 
     def __init__(self, output_dir: str | os.PathLike[str]) -> None:
         self._place = path_of(place(output_dir=output_dir))
         self._temporary: Path | None = None
 
     def make(self) -> Path:
-        """Make the folder that a profiler writes to, and return it."""
+        """Make and return the folder that a profiler writes to."""
         if not isinstance(self._place, StorePath):
             self._place.mkdir(parents=True, exist_ok=True)
             return self._place
@@ -52,11 +52,11 @@ class ProfileFolder:
         return self._temporary
 
     def publish(self, written: Path) -> str:
-        """Return where ``written``, a file or folder in the one that was made, is in the end."""
+        """Return where ``written``, a file or folder in that one, is in the end."""
         temporary = self._temporary
         if temporary is None:
             return str(written)
-        for file in [path for path in temporary.rglob("*") if path.is_file()]:
+        for file in filter(Path.is_file, list(temporary.rglob("*"))):
             name = file.relative_to(temporary).as_posix()
             (self._place / name).write_bytes(file.read_bytes())
             file.unlink()
@@ -72,13 +72,11 @@ class ProfilerHook(TimedHook, TensorFlowHook):
     - jax: ``plugins/profile/step-<first step>``, for TensorBoard; the ``perfetto_trace.json.gz`` in
       it is for Perfetto;
     - torch: ``timeline-<first step>.pt.trace.json``, for TensorBoard or Perfetto;
-    - TensorFlow: ``timeline-<step>.json`` for each step, for Perfetto or chrome://tracing; the run
-      is also recorded in the event file of the directory.
+    - TensorFlow: ``timeline-<step>.json`` for each step, for Perfetto or chrome://tracing; and run
+      metadata in the event file of the directory.
 
-    A profile contains only these steps, including all work of the device for them: the hook waits
-    for the device before and after. The first step of a session, which compiles, is profiled only
-    if the ``on_steps`` of a trigger name it. A profiler that fails causes a warning, and the loop
-    continues.
+    The hook waits for the device before and after. The first step of a session, which compiles, is
+    profiled only if the ``on_steps`` of a trigger name it. A profiler that fails causes a warning.
 
         trigger = rh.Trigger(on_steps=[100])
         hooks = [rh.ProfilerHook(output_dir="runs/a", num_steps=5, trigger=trigger)]
@@ -87,16 +85,15 @@ class ProfilerHook(TimedHook, TensorFlowHook):
         save_steps: Steps from one profile to the next, counted from the start of the session.
         save_secs: Seconds from one profile to the next.
         output_dir: The directory to write to.
-        show_dataflow: Whether to show which tensors go where; TensorFlow only.
-        show_memory: Whether to show which tensors are alive; TensorFlow only.
+        show_dataflow: Show which tensors go where; TensorFlow only.
+        show_memory: Show which tensors are alive; TensorFlow only.
         num_steps: Steps per profile.
         max_secs: After this many seconds, no step is added to a profile.
-        trigger: Says when to profile.
+        trigger: When to profile.
 
     Raises:
-        ValueError: Unless exactly one of ``save_steps``, ``save_secs`` and ``trigger`` is given;
-            for a number that is not above zero; for a trigger with ``at_end``, because there is no
-            step to profile then.
+        ValueError: Unless exactly one cadence is given; for a number that is not above zero; for a
+            trigger with ``at_end``.
     """
 
     def __init__(
@@ -113,29 +110,26 @@ class ProfilerHook(TimedHook, TensorFlowHook):
     ) -> None:
         if "_save" in dir(self):
             raise TypeError(
-                f"{type(self).__name__} overrides _save, which TensorFlow's hook calls and that of "
-                "runhooks does not: override before_run, after_run or end instead"
+                f"{type(self).__name__} overrides _save, which only TensorFlow's hook calls: "
+                "override before_run, after_run or end instead"
             )
         super().__init__(tensorflow_timer_of(trigger, save_steps=save_steps, save_secs=save_secs))
         arguments.given(num_steps=num_steps, max_secs=max_secs)
         arguments.whole(num_steps=num_steps)
         arguments.positive(max_secs=max_secs)
         if self._timer.trigger.at_end:
-            raise ValueError(
-                f"trigger must not have at_end, got {trigger!r}: at the end there is no step "
-                "to profile"
-            )
+            raise ValueError(f"trigger must not have at_end, got {trigger!r}: no step comes then")
         self._output_dir = output_dir
         self._directory = output_dir or "."
         self._folder = ProfileFolder(self._directory)
         self._show_dataflow, self._show_memory = show_dataflow, show_memory
         self._num_steps = num_steps
         self._max_secs = max_secs
-        self._stop: Callable[[], Path] | None = None  # ends the current profile
+        self._stop: Callable[[], Path] | None = None
         self._trace: Any = None  # instead, where runs are traced one by one
         self._last_step: float = math.inf
         self._deadline = math.inf
-        self._first_step: int | None = None  # the step at which the session started
+        self._first_step: int | None = None
 
     def begin(self) -> None:
         super().begin()
@@ -148,10 +142,8 @@ class ProfilerHook(TimedHook, TensorFlowHook):
         self._start(session)
 
     def _start(self, session: RawSession) -> None:
-        step = self._first_step = step_of(session)
-        self._timer.start(step, session_of(session).epochs)
-        if self._timer.last_triggered_step() is None:
-            self._timer.update_last_triggered_step(step)
+        self._first_step = step_of(session)
+        self._count_from_start(session)
 
     def next_due(self) -> Due | None:
         if self._trace is not None:

@@ -1,4 +1,4 @@
-"""``ProgressHook``: shows how far the loop has come, on a terminal or in lines."""
+"""``ProgressHook``: a line with the step, the speed and values that is drawn again and again."""
 
 from __future__ import annotations
 
@@ -7,42 +7,47 @@ import math
 import shutil
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, TextIO
 
 from runhooks import arguments, clock
 from runhooks.arrays import to_numpy
-from runhooks.contract import RawSession, SessionRunContext, SessionRunValues, StopSignal
+from runhooks.contract import (
+    RawSession,
+    SessionRunContext,
+    SessionRunValues,
+    StopSignal,
+)
 from runhooks.engines.foreign import session_of
-from runhooks.hooks.base import acts_here, step_of
-from runhooks.hooks.named_tensors import FetchingHook
+from runhooks.hooks.base import (
+    FetchingHook,
+    acts_here,
+    step_of,
+)
 from runhooks.trigger import Due, Timer, Trigger
 
-_BAR_WIDTH = 24
-_MARKS = 20
 
-
-class Display:
+class Display(logging.Handler):
     """Shows lines of text: each over the last one in a terminal, one after the other elsewhere.
 
-    Attributes:
-        interval_secs: The least time from one line to the next.
-        bar_width: The width of the bar in characters; 0: no bar.
+    It is the first handler of the root logger, and frees the line for records of the others.
     """
 
     def __init__(self, stream: TextIO) -> None:
+        super().__init__()
         self._stream = stream
         # What stands in for a file, or for sys.stderr, often has no isatty.
         self._is_terminal = hasattr(stream, "isatty") and stream.isatty()
         self.interval_secs = 0.1 if self._is_terminal else 5.0
-        self.bar_width = _BAR_WIDTH if self._is_terminal else 0
-        self._is_open = False  # whether the last line can be written over
-        self._eraser = _BeforeLogs(lambda: self._leave("\r\x1b[K"))
+        self.bar_width = 24 if self._is_terminal else 0
+        self._is_open = False
 
     def show(self, line: str) -> None:
-        """Show ``line``."""
         if self._is_terminal:
-            self._eraser.attach()
+            handlers = logging.getLogger().handlers
+            # As the only handler it would disable logging's last resort, which shows warnings.
+            if handlers and self not in handlers:
+                handlers.insert(0, self)
             # A line that wraps could not be written over; the last column makes some wrap.
             width = shutil.get_terminal_size().columns - 1
             line = f"\r{line[:width]}\x1b[K"
@@ -51,9 +56,12 @@ class Display:
         self._is_open = self._is_terminal
 
     def finish(self) -> None:
-        """Leave the last line as it is; other output may follow."""
-        self._eraser.detach()
+        """Leave the last line as it is."""
+        logging.getLogger().removeHandler(self)
         self._leave("\n")
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._leave("\r\x1b[K")
 
     def _leave(self, text: str) -> None:
         if self._is_open:
@@ -62,38 +70,15 @@ class Display:
         self._is_open = False
 
 
-class _BeforeLogs(logging.Handler):
-    """Calls ``act`` before the root logger's handlers write a record, which needs a free line."""
-
-    def __init__(self, act: Callable[[], None]) -> None:
-        super().__init__()
-        self._act = act
-
-    def attach(self) -> None:
-        handlers = logging.getLogger().handlers
-        # As the only handler it would disable logging's last resort, which shows warnings.
-        if handlers and self not in handlers:
-            handlers.insert(0, self)
-
-    def detach(self) -> None:
-        logging.getLogger().removeHandler(self)
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._act()
-
-
 class Rate:
-    """Measures steps per second over the last marks, all but the first."""
+    """Measures steps per second over the last marks, all but the first: it may compile."""
 
     def __init__(self) -> None:
         self._is_first = True
-        self._marks: deque[tuple[float, int]] = deque(maxlen=_MARKS)
+        self._marks: deque[tuple[float, int]] = deque(maxlen=20)
 
     def mark(self, step: int) -> float | None:
-        """Mark that ``step`` is reached now; return steps per second, None at first.
-
-        The time after the first mark may be that of compilation, and does not count.
-        """
+        """Mark that ``step`` is reached now; return steps per second, None at first."""
         if self._is_first:
             self._is_first = False
             return None
@@ -111,7 +96,7 @@ def progress_line(
 ) -> str:
     """Return the line for ``step`` of ``last_step`` (None: unknown), with ``values`` by label."""
     if last_step is not None and step > last_step:
-        last_step = None  # the run goes on beyond, to nobody knows where
+        last_step = None
     parts = [f"step {step}"]
     if last_step is not None:
         done = step / last_step if last_step else 1.0
@@ -143,18 +128,15 @@ def _short(value: Any) -> str:
 class ProgressHook(FetchingHook):
     """Shows step, speed and time left: a bar in a terminal, a line every 5 seconds elsewhere.
 
-    A tensor is shown as of the last step that fetched it, up to ``every_n_steps`` ago. Tensors are
-    fetched at fixed steps, independent of when they are shown, so a resumed run fetches and
-    computes the same as an uninterrupted one. The speed is measured from the second display on,
-    because the time before it may include compilation.
+    A tensor is shown as of the last step that fetched it, up to ``every_n_steps`` ago. The speed is
+    measured from the second display on, because the time before it may include compilation.
 
         hooks = [rh.ProgressHook(2000, ["loss"])]
         hooks = [rh.ProgressHook(tensors=["loss"])]  # the data have a length, and the graph epochs
 
     Args:
-        last_step: The last global step, beyond which no bar is shown. None: the step at which the
-            data have been gone through ``epochs=`` times, if they have a length; else unknown, and
-            no bar is shown.
+        last_step: The last global step, beyond which no bar is shown. None: that at which the
+            ``epochs`` of the data end; no bar if they have no length.
         tensors: A tensor or its name to show as well, a list of these, or a dict of them by label.
         every_n_steps: Fetch the tensors at step 1 and at the multiples of this number.
         stream: The text file to write to; None: ``sys.stderr``.

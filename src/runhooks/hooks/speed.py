@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, TypeVar
@@ -22,6 +23,7 @@ from runhooks.contract import (
 from runhooks.engines.foreign import session_of
 from runhooks.graph.base import StepPart
 from runhooks.hooks.base import (
+    NamedTensors,
     PeriodicHook,
     StepReadingHook,
     SummaryOutput,
@@ -30,29 +32,19 @@ from runhooks.hooks.base import (
     log_of,
     step_of,
 )
-from runhooks.hooks.named_tensors import NamedTensors
 from runhooks.ranks import current_group
 from runhooks.summary import Summary, scalar_value
 from runhooks.trigger import DefaultSteps, Due, Timer, Trigger, tensorflow_timer_of, timer_of
 
 _log = logging.getLogger("runhooks")
 
-#: How often a hook measures unless the caller says otherwise.
 _EVERY_N_STEPS = DefaultSteps(100)
-
-_MOST_UNREAD = 1000
 
 AnyElement = TypeVar("AnyElement")
 
 
 class MeasuringHook(PeriodicHook):
-    """The base of hooks that measure when they are due, and write on the chief, with ``_output``.
-
-    Args:
-        timer: Says when they are due.
-        output_dir: The directory to write to if ``summary_writer`` is None.
-        summary_writer: The writer to write with.
-    """
+    """The base of hooks that measure when they are due, and write on the chief."""
 
     runs_on = "chief"
     asks_on_all: ClassVar[bool] = True
@@ -80,20 +72,13 @@ class MeasuringHook(PeriodicHook):
 
 
 class Window(NamedTuple):
-    """A stretch of a training.
-
-    Attributes:
-        steps: The steps made in it.
-        secs: The seconds it lasted.
-        training_secs: The seconds of these that were spent on training.
-    """
+    """A stretch of a training: its steps, its seconds, and those of these spent on training."""
 
     steps: int
     secs: float
     training_secs: float
 
     def per_sec(self, amount: float) -> float:
-        """Return ``amount``, counted over this window, per second of training."""
         return amount / self.training_secs if self.training_secs > 0 else float("inf")
 
 
@@ -101,14 +86,9 @@ class WindowHook(MeasuringHook):
     """The base of those that measure windows of a training, from one due step to the next.
 
     The first window opens after the first run, in which things are compiled.
-
-    Args:
-        timer: Says when a window ends.
-        output_dir: The directory to write to if ``summary_writer`` is None.
-        summary_writer: The writer to write with.
     """
 
-    _opened: tuple[int, float, float] | None = None  # step, time, non-training seconds
+    _opened: tuple[int, float, float] | None = None
 
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
         self._opened = None
@@ -123,7 +103,7 @@ class WindowHook(MeasuringHook):
             self._act(session)
 
     def _act(self, session: RawSession) -> None:
-        """Close the current window, if there is one, and open the next."""
+        """Close the window, if there is one, and open the next."""
         super()._act(session)
         step, now = step_of(session), clock.monotonic()
         excluded = session_of(session).non_training_secs
@@ -132,34 +112,31 @@ class WindowHook(MeasuringHook):
             secs = now - opened[1]
             self._record(session, Window(step - opened[0], secs, secs - (excluded - opened[2])))
 
+    @abstractmethod
     def _record(self, session: RawSession, window: Window) -> None:
         """Write what there is to say of ``window``, which has just ended."""
-        raise NotImplementedError
 
 
 class StepCounterHook(WindowHook, StepReadingHook, SummaryWritingHook):
     """Logs and writes steps per second, under the tag ``<name of the global step>/sec``.
 
-    As in ``tf.compat.v1.train``. The first step, which compiles, does not count, and neither does
-    time spent in evaluations and synchronous saving.
+    As in ``tf.compat.v1.train``. The first run, which compiles, does not count, nor do evaluations
+    and synchronous saving.
 
         hooks = [rh.StepCounterHook(every_n_steps=100, output_dir="runs/a")]
 
     Args:
         every_n_steps: Steps from one measurement to the next.
         every_n_secs: Seconds from one measurement to the next.
-        output_dir: The directory to write to if ``summary_writer`` is None. With neither, the hook
-            only logs.
-        summary_writer: The writer to write with.
-        trigger: Says when to measure.
+        output_dir: Where to write, without a ``summary_writer``; with neither, it only logs.
+        summary_writer: The writer.
+        trigger: When to measure.
 
     Raises:
-        ValueError: If more than one of ``every_n_steps``, ``every_n_secs`` and ``trigger`` is
-            given.
+        ValueError: If more than one cadence is given.
     """
 
-    _last_global_step: int | None = None
-
+    _last_global_step: int | None = None  # for subclasses
     _warned = False
 
     def __init__(
@@ -192,7 +169,7 @@ class StepCounterHook(WindowHook, StepReadingHook, SummaryWritingHook):
         step, opened = step_of(run_context.session), self._opened
         super().after_run(run_context, run_values)
         stays = opened is not None and opened is self._opened and step == opened[0]
-        if stays and not self._warned and not _is_part(run_context):
+        if stays and not self._warned and not _accumulates(run_context):
             self._warned = True
             log_of(run_context.session).warning(
                 "the global step has not been increased since it was last looked at: it has stayed "
@@ -205,21 +182,15 @@ class StepCounterHook(WindowHook, StepReadingHook, SummaryWritingHook):
         self._log_and_record(window.steps, window.training_secs, step_of(session))
 
     def _log_and_record(self, elapsed_steps: int, elapsed_time: float, global_step: int) -> None:
-        """Log and write the speed; subclasses override it, as in TensorFlow.
-
-        Args:
-            elapsed_steps: Steps since the last time.
-            elapsed_time: Seconds of training since the last time.
-            global_step: The global step.
-        """
+        """Log and write the speed; subclasses override it, as in TensorFlow."""
         steps_per_sec = elapsed_steps / elapsed_time if elapsed_time > 0 else math.inf
         value = scalar_value(self._summary_tag, steps_per_sec)
         self._output.add_summary(Summary([value]), global_step)
         self._log.info("%s: %g", self._summary_tag, steps_per_sec)
 
 
-def _is_part(run_context: SessionRunContext) -> bool:
-    """Return whether the run was a part of a step, such as one that accumulates gradients."""
+def _accumulates(run_context: SessionRunContext) -> bool:
+    """Return whether the run was a part of a step, as one that accumulates gradients."""
     asked = run_context.original_args
     part = session_of(run_context.session).step_part(asked.fetches, asked.feed_dict or ())
     return part is StepPart.PART
@@ -229,33 +200,27 @@ class ThroughputHook(WindowHook):
     """Logs and writes examples, tokens and steps per second, and the share of time spent on input.
 
     The tags are ``throughput/steps_per_sec``, ``throughput/examples_per_sec``,
-    ``throughput/tokens_per_sec`` and ``throughput/input_wait``. The last one, from 0 to 1, is the
-    share of time spent drawing from the graph's inputs and in the iterators of ``timed``; it is
-    written if there was any.
+    ``throughput/tokens_per_sec`` and ``throughput/input_wait``. The last one, if there was any, is
+    the share, from 0 to 1, of time spent drawing from the graph's inputs and in the iterators of
+    ``timed``. The first run, which compiles, does not count, nor do evaluations and synchronous
+    saving. When the hook is due, it waits for the device.
 
-    Each figure covers the time since the previous one, in this session. The first run, which
-    compiles, does not count, and neither do evaluations and synchronous saving. When the hook is
-    due, it waits for the device, so it measures finished work, not queued work.
-
-    With several PyTorch ranks, the chief measures, and multiplies its examples and tokens by the
-    number of ranks. With ``jax.distributed``, one run is one program on all ranks, so the numbers
-    already cover all of them.
+    With several PyTorch ranks, the chief multiplies its examples and tokens by their number. With
+    ``jax.distributed``, the numbers of a run already cover all ranks.
 
         hooks = [rh.ThroughputHook(examples=32, every_n_steps=100, output_dir="runs/a")]
 
     Args:
-        examples: The number of examples in a step; or a tensor or its name that gives the number
-            for each run. A tensor is fetched in every run, and read when the hook is due; with a
-            plain number, the hook is not called in between.
+        examples: The number of examples in a step; or a tensor or its name with that of each run,
+            which is fetched in every run, and read when the hook is due.
         tokens: The same for tokens.
         every_n_steps: Measure at the multiples of this number.
-        output_dir: The directory to write to if ``summary_writer`` is None.
-        summary_writer: The writer to write with.
-        trigger: Says when to measure.
+        output_dir: Where to write, without a ``summary_writer``.
+        summary_writer: The writer.
+        trigger: When to measure.
 
     Raises:
-        ValueError: If both ``every_n_steps`` and ``trigger`` are given, or for a number that is not
-            above zero.
+        ValueError: If two cadences are given; for a number not above 0.
     """
 
     def __init__(
@@ -328,9 +293,8 @@ class ThroughputHook(WindowHook):
         step, waited = step_of(session), self._waited(session)
         made = {label: number * window.steps for label, number in self._per_step.items()}
         made |= {label: total.take() for label, total in self._totals.items()}
-        made = {label: number * self._ranks for label, number in made.items()}
         speeds = {"steps": window.per_sec(window.steps)}
-        speeds |= {label: window.per_sec(made[label]) for label in sorted(made)}
+        speeds |= {label: window.per_sec(made[label] * self._ranks) for label in sorted(made)}
         values = [scalar_value(f"throughput/{k}_per_sec", v) for k, v in speeds.items()]
         parts = [f"{value:.4g} {label}/sec" for label, value in speeds.items()]
         if waited > 0:
@@ -350,8 +314,8 @@ class _Total:
 
     def add(self, value: Any) -> None:
         self._unread.append(value)
-        if len(self._unread) > _MOST_UNREAD:
-            self._read_first(_MOST_UNREAD // 2)  # computed long ago: reading them does not wait
+        if len(self._unread) > 1000:
+            self._read_first(500)  # computed long ago: reading them does not wait
 
     def take(self) -> float:
         """Return the sum, and start over at 0."""
@@ -365,12 +329,7 @@ class _Total:
 
 
 class HookTime(NamedTuple):
-    """The cost of one hook.
-
-    Attributes:
-        us_per_step: Microseconds per step.
-        percent: Percent of the total time.
-    """
+    """The cost of one hook: microseconds per step, and percent of the total time."""
 
     us_per_step: float
     percent: float
@@ -379,24 +338,23 @@ class HookTime(NamedTuple):
 class HookTimesHook(WindowHook):
     """Measures ``before_run`` and ``after_run`` of every hook in the session, including itself.
 
-    When it is due, it logs a table of the times since the last one, and writes a scalar
+    It logs a table of the times since the last one, and writes a scalar
     ``hook_times/<name of the hook>_us_per_step`` for each hook that was called. The first run does
-    not count. Computing what a hook fetches counts as the run's time, not the hook's.
+    not count. Computing what a hook fetches counts as the run's time.
 
         hooks = [rh.HookTimesHook(every_n_steps=100, output_dir="runs/a")]
 
     Args:
         every_n_steps: Log a table at the multiples of this number.
-        output_dir: The directory to write to if ``summary_writer`` is None.
-        summary_writer: The writer to write with.
-        trigger: Says when a table is due.
+        output_dir: Where to write, without a ``summary_writer``.
+        summary_writer: The writer.
+        trigger: When a table is due.
 
     Attributes:
-        times: The last table: the cost of each hook that was called, by the hook's name, the most
-            expensive first.
+        times: The last table: the cost of each hook by its name, the most expensive first.
 
     Raises:
-        ValueError: If both ``every_n_steps`` and ``trigger`` are given.
+        ValueError: If two cadences are given.
     """
 
     times: Mapping[str, HookTime] = MappingProxyType({})
@@ -444,20 +402,18 @@ class HookTimesHook(WindowHook):
 class MemoryHook(MeasuringHook):
     """Writes the memory statistics of the devices: ``memory/cuda:0/allocated_bytes`` and others.
 
-    It does not wait for a device. If no device has statistics, as on a CPU, the log says so once,
-    and the hook is not called again.
+    It does not wait for a device. If none has statistics, as on a CPU, the log says so once.
 
         hooks = [rh.MemoryHook(every_n_steps=100, output_dir="runs/a")]
 
     Args:
         every_n_steps: Write at the multiples of this number.
-        output_dir: The directory to write to if ``summary_writer`` is None.
-        summary_writer: The writer to write with.
-        trigger: Says when to write.
+        output_dir: Where to write, without a ``summary_writer``.
+        summary_writer: The writer.
+        trigger: When to write.
 
     Raises:
-        ValueError: If both ``every_n_steps`` and ``trigger`` are given, or neither ``output_dir``
-            nor ``summary_writer`` is.
+        ValueError: If two cadences are given, or neither ``output_dir`` nor ``summary_writer`` is.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""``SummarySaverHook``: writes summaries."""
+"""``SummarySaverHook``."""
 
 from __future__ import annotations
 
@@ -21,19 +21,18 @@ from runhooks.hooks.base import (
     SummaryWriter,
     SummaryWritingHook,
     TimedHook,
+    check_for_end,
     next_step_of,
     step_of,
 )
-from runhooks.hooks.named_tensors import check_for_end
 from runhooks.trigger import Due, Trigger, tensorflow_timer_of
 
 
 class SummarySaverHook(TimedHook, SummaryWritingHook):
     """Fetches a summary when it is due, and writes it.
 
-    As in ``tf.compat.v1.train``. Between its steps, it fetches nothing, so nothing is computed. A
-    resumed run writes at the same steps as an uninterrupted one. With ``Trigger(at_end=True)``, the
-    summary is computed once more from the final variables.
+    As in ``tf.compat.v1.train``. Between its steps, nothing is computed. With
+    ``Trigger(at_end=True)``, the summary is computed once more from the final variables.
 
         histogram = rh.summary.histogram("grads")
         hooks = [rh.SummarySaverHook(save_steps=500, output_dir="runs/a", summary_op=histogram)]
@@ -41,18 +40,17 @@ class SummarySaverHook(TimedHook, SummaryWritingHook):
     Args:
         save_steps: Write at the first step, then every this many steps.
         save_secs: Write at the first step, then every this many seconds.
-        output_dir: The directory to write to if ``summary_writer`` is None.
-        summary_writer: The writer to write with.
-        scaffold: An object whose ``summary_op`` is the summary.
+        output_dir: Where to write, without a ``summary_writer``.
+        summary_writer: The writer.
+        scaffold: Its ``summary_op`` is the summary.
         summary_op: A tensor that is a summary, or a list of these.
-        trigger: Says when to write.
+        trigger: When to write.
 
     Raises:
-        ValueError: Unless exactly one of ``save_steps``, ``save_secs`` and ``trigger``, and exactly
-            one of ``scaffold`` and ``summary_op`` is given. In ``begin``: without ``output_dir``
-            and ``summary_writer``, except on a TensorFlow graph, where nothing is then written; for
-            a value that is not a summary, or an unknown name. When a session is created: if the
-            summary is due at the end and needs feeds or inputs.
+        ValueError: Unless exactly one cadence, and one of ``scaffold`` and ``summary_op`` is given.
+            In ``begin``: without ``output_dir`` and ``summary_writer``, except on a TensorFlow
+            graph, where nothing is then written; for a value that is not a summary. When a session
+            is created: if the summary is due at the end and needs feeds or inputs.
     """
 
     runs_on = "chief"
@@ -81,16 +79,15 @@ class SummarySaverHook(TimedHook, SummaryWritingHook):
         self._summary_op = summary_op
         self._output_dir = output_dir
         self._request_summary = False
-        self._summaries: list[Any] | None = None  # None: no session yet
+        self._summaries: list[Any] | None = None
 
     def begin(self) -> None:
         super().begin()
         summaries_of(get_default_graph(), self._summary_op)
         if not (self._output.has_place or get_default_graph().engine.may_drop_summaries):
             raise ValueError(
-                "output_dir or summary_writer must be given, or the summaries would be written "
-                "nowhere: give the output_dir the directory of the session, such as its "
-                "checkpoint_dir"
+                "output_dir or summary_writer must be given: the directory of the session, such as "
+                "its checkpoint_dir, is a good output_dir"
             )
         self._output.open(on_each_rank=self.runs_on == "all")
         self._summaries = None
@@ -116,7 +113,7 @@ class SummarySaverHook(TimedHook, SummaryWritingHook):
         return SessionRunArgs(self._summaries) if self._request_summary else None
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
-        if run_values.results is None:  # nothing was asked for in this run
+        if run_values.results is None:
             return
         step = step_of(run_context.session)
         self._timer.update_last_triggered_step(step)
@@ -132,8 +129,7 @@ class SummarySaverHook(TimedHook, SummaryWritingHook):
 
     def _get_summary_op(self) -> list[Any] | None:
         """Return the summaries; subclasses override it, as in TensorFlow."""
-        op = self._scaffold.summary_op if self._scaffold is not None else self._summary_op
-        return None if op is None else _listed(op)
+        return _listed(self._summary_op if self._scaffold is None else self._scaffold.summary_op)
 
     def _write(self, summaries: list[Any], step: int) -> None:
         for summary in summaries:
@@ -148,7 +144,12 @@ def summaries_of(graph: BaseGraph, summary_op: Any) -> list[Any]:
     """
     found = _listed(summary_op)
     for summary in found:
-        _check_summary(graph, summary)
+        if graph.has_effect(summary) or graph.is_value(summary):
+            name = graph.as_graph_element(summary).name.partition(":")[0]
+            raise ValueError(
+                f"summary_op must be a summary, got {name!r}: make a summary of it, such as "
+                f"rh.summary.scalar({name!r}, {name!r})"
+            )
     if isinstance(graph, Graph):  # TensorFlow's programs have their summaries written by both
         others = graph.get_collection_ref(GraphKeys.SUMMARIES)
         others[:] = [it for it in others if all(it is not summary for summary in found)]
@@ -159,12 +160,3 @@ def _listed(summary_op: Any) -> list[Any]:
     if isinstance(summary_op, list | tuple):
         return list(summary_op)
     return [] if summary_op is None else [summary_op]
-
-
-def _check_summary(graph: BaseGraph, summary: Any) -> None:
-    if graph.has_effect(summary) or graph.is_value(summary):
-        name = graph.as_graph_element(summary).name.partition(":")[0]
-        raise ValueError(
-            f"summary_op must be a summary, got {name!r}: make a summary of it, such as "
-            f"rh.summary.scalar({name!r}, {name!r})"
-        )

@@ -1,8 +1,4 @@
-"""``WatchdogHook``: shows where a process hangs.
-
-``faulthandler`` has one timer for the process. It is set to the earliest of all. A forked process
-has none: it would wait for ever for the thread of the timer, which was not forked.
-"""
+"""``WatchdogHook``: the stacks of a process that hangs."""
 
 from __future__ import annotations
 
@@ -16,42 +12,28 @@ import weakref
 from typing import Any, NamedTuple, Protocol
 
 from runhooks import arguments, clock
-from runhooks.contract import RawSession, SessionRunHook, StopSignal
+from runhooks.contract import (
+    RawSession,
+    SessionRunHook,
+    StopSignal,
+)
 from runhooks.engines.foreign import session_of
+
+_log = logging.getLogger("runhooks")
 
 
 class _Dump(NamedTuple):
-    time: float  # of the clock that the timer in C uses
+    time: float
     fd: int
     abort: bool
 
 
 _lock = threading.RLock()  # a signal handler may fork inside of it
-_dumps: dict[object, _Dump] = {}
-
-
-def arm(owner: object, secs: float, fd: int, abort: bool) -> None:
-    """Set the timer of ``owner``, replacing an earlier one.
-
-    Args:
-        owner: Whose timer it is.
-        secs: Seconds from now.
-        fd: The file descriptor to dump to.
-        abort: Whether to end the process after the dump.
-    """
-    with _lock:
-        _dumps[owner] = _Dump(time.monotonic() + secs, fd, abort)
-        _set_timer()
-
-
-def disarm(owner: object) -> None:
-    """Cancel the timer of ``owner``."""
-    with _lock:
-        if _dumps.pop(owner, None) is not None:
-            _set_timer()
+_dumps: dict[WatchdogHook, _Dump] = {}
 
 
 def _set_timer() -> None:
+    """Set the only timer of ``faulthandler`` to the earliest dump; call it with the lock."""
     now = time.monotonic()
     pending = [dump for dump in _dumps.values() if dump.time > now]
     if not pending:
@@ -63,7 +45,7 @@ def _set_timer() -> None:
 
 def _before_fork() -> None:
     _lock.acquire()
-    if _dumps:
+    if _dumps:  # a forked process would wait for ever for the thread of the timer
         faulthandler.cancel_dump_traceback_later()
 
 
@@ -88,12 +70,6 @@ if hasattr(os, "register_at_fork"):
     )
 
 
-_log = logging.getLogger("runhooks")
-
-_LONGEST_LOOK_SECS = 5.0
-_LONGEST_GRACE_SECS = 1.0
-
-
 class HasFileno(Protocol):
     """A file of the operating system."""
 
@@ -103,19 +79,16 @@ class HasFileno(Protocol):
 class WatchdogHook(SessionRunHook):
     """Writes the stacks of all threads when no run has ended for ``secs`` seconds.
 
-    First, it logs an error with the time and the step at which the loop got stuck. Up to a second
-    later, a timer in C writes the stacks, even if some code never releases the interpreter lock. It
-    watches again once another run has ended. The runs of an ``EvaluationHook`` count too. Runs cost
-    no extra time.
+    It logs an error with the time and the step. Up to a second later, a timer in C writes the
+    stacks, even if some code never releases the interpreter lock. The runs of an
+    ``EvaluationHook`` count too. Runs cost no extra time.
 
         hooks = [rh.WatchdogHook(secs=300)]
 
     Args:
-        secs: The limit in seconds. It should exceed the longest pause of the loop, such as saving a
-            checkpoint.
+        secs: The limit; above the longest pause of the loop, such as saving a checkpoint.
         first_secs: The limit for the first run, which compiles; None: ``secs``.
-        abort: Whether to end the process immediately afterwards, with status 1. Nothing is saved; a
-            supervisor may restart the process.
+        abort: Whether to end the process immediately afterwards, with status 1. Nothing is saved.
         file: The file to write to; None: ``sys.stderr``.
 
     Raises:
@@ -139,7 +112,7 @@ class WatchdogHook(SessionRunHook):
         self._file = sys.stderr if file is None else file
         self._fd = _file_descriptor(self._file)
         self._ended = threading.Event()
-        self._thread: threading.Thread | None = None  # postpones the dump when a run has ended
+        self._thread: threading.Thread | None = None
 
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
         self._end_watch()
@@ -165,7 +138,10 @@ class WatchdogHook(SessionRunHook):
     def _mark(self, seen: Any, secs: float) -> None:
         self._seen, self._limit_secs, self._since = seen, secs, clock.monotonic()
         self._is_reported = False
-        arm(self, secs + min(secs / 4, _LONGEST_GRACE_SECS), self._fd, self._abort)
+        with _lock:
+            time_of_dump = time.monotonic() + secs + min(secs / 4, 1.0)
+            _dumps[self] = _Dump(time_of_dump, self._fd, self._abort)
+            _set_timer()
 
     def _look_on(self) -> None:
         try:
@@ -176,10 +152,12 @@ class WatchdogHook(SessionRunHook):
                 self._look(session)
                 del session
         finally:
-            disarm(self)
+            with _lock:
+                if _dumps.pop(self, None) is not None:
+                    _set_timer()
 
     def _secs_to_next_look(self) -> float:
-        secs = min(self._secs / 10, self._limit_secs / 10, _LONGEST_LOOK_SECS)
+        secs = min(self._secs / 10, self._limit_secs / 10, 5.0)
         left = self._limit_secs - (clock.monotonic() - self._since)
         return secs if self._is_reported else max(0.0, min(secs, left))
 
@@ -196,9 +174,8 @@ class WatchdogHook(SessionRunHook):
                 "no run has ended for %g seconds, since global step %s: the stacks of all "
                 "threads follow%s",
                 self._limit_secs,
-                raw.global_step
-                if raw.runs
-                else None,  # where it costs a run, that run could hang as well
+                # Before the first run it may cost a run, which could hang as well.
+                raw.global_step if raw.runs else None,
                 ", and the process is aborted" if self._abort else "",
             )
 
@@ -208,6 +185,5 @@ def _file_descriptor(file: HasFileno) -> int:
         return file.fileno()
     except (AttributeError, OSError, ValueError):
         raise ValueError(
-            f"file must be a file of the operating system, with a fileno(), got {file!r}: "
-            "give WatchdogHook file=open(path, 'w')"
+            f"file must have a fileno(), got {file!r}: give WatchdogHook file=open(path, 'w')"
         ) from None
