@@ -1,7 +1,6 @@
 """Array libraries: how values of NumPy, JAX, PyTorch, TensorFlow and others are read and kept.
 
-Each library has one adapter, an ``ArrayLibrary``. ``register`` adds an adapter for a library that
-runhooks does not ship.
+``register`` adds the adapter of a library that runhooks does not ship, an ``ArrayLibrary``.
 """
 
 from runhooks.arrays.array_library import ArrayLibrary, Packed

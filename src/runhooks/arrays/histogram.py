@@ -1,9 +1,7 @@
 """Histograms: how the numbers of an array are distributed.
 
-A number is counted by the upper half of its float32 bits: its sign, its exponent and seven bits
-of its mantissa. So a bucket is the span from one bfloat16 number to the next away from zero, the
-edges are the same for all data, and no number is compared or sorted. Any array library can count
-so, on its device, and the counts come to the host in place of the array.
+A number is counted by the upper half of its float32 bits, so a bucket is the span from one bfloat16
+number to the next away from zero. Any array library can count so, on its device.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-#: How many buckets there are to count in: one for each upper half of a float32.
+#: How many buckets there are: one for each upper half of a float32.
 BUCKETS = 1 << 16
 
 _BLOCK = 1 << 18
@@ -29,11 +27,10 @@ class HistogramCounts(NamedTuple):
     """The histogram of an array.
 
     Attributes:
-        counts: Integers, ``[BUCKETS]``: how many numbers have that upper half.
-        min: The least of the finite numbers, which the fields below are about too; +inf if there
-            are none.
+        counts: How many numbers have each upper half, ``[BUCKETS]``, integers.
+        min: The least of the finite numbers; +inf if there are none.
         max: The largest; -inf if there are none.
-        sum: Their sum.
+        sum: The sum of the finite numbers.
         sum_squares: The sum of their squares.
     """
 
@@ -55,8 +52,7 @@ def histogram_counts(
 
     Args:
         values: Real numbers of any shape and dtype.
-        xp: ``numpy``, or a module with functions of the same names that may be traced, such as
-            ``jax.numpy``.
+        xp: ``numpy``, or a module like it whose functions may be traced, such as ``jax.numpy``.
         bincount: Counts unsigned integers: ``partial(jax.numpy.bincount, length=BUCKETS)``.
     """
     values = xp.asarray(values).ravel()
@@ -70,7 +66,6 @@ def histogram_counts(
 
 
 def _countable(values: NDArray[Any]) -> NDArray[Any]:
-    """Return ``values`` in a dtype that can be counted: their own, float64 or float32."""
     if values.dtype == np.longdouble:
         with np.errstate(over="ignore"):
             return values.astype(np.float64)

@@ -11,16 +11,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from runhooks.arrays.array_library import Array, ArrayLibrary, Flat, Packed, copied
+from runhooks.arrays.array_library import ArrayLibrary, Flat, Packed, copied
 from runhooks.arrays.histogram import BUCKETS, histogram_counts
-from runhooks.arrays.shards import ArrayInMemory, ArraySource, Shard, ShardedArray
+from runhooks.arrays.shards import Array, ArraySource, Shard, ShardedArray, read_block
 
 _KEY, _WEAK = "key", "weak"
 _LEAST_BYTES_TO_CUT = 1 << 20
 _LEAST_BYTES_TO_SHARE = 1 << 18
 _FORMS = (jax.Array, jax.ShapeDtypeStruct)
 _WIDE = (np.int64, np.float64, np.complex128)
-#: Read one number of a dtype, in one call. The letters are those of NumPy and ``struct`` alike.
+# Read one number of a dtype. The letters are those of NumPy and ``struct`` alike.
 _READERS = {np.dtype(letter): struct.Struct(letter).unpack for letter in "?bBhHiIlLqQefd"}
 
 
@@ -44,18 +44,14 @@ class JaxArrays(ArrayLibrary):
         if like is None:
             return jnp.array(array)
         if not like.is_fully_addressable:
-            return self.from_source(ArrayInMemory(array), like)
-        if is_key(like):
-            return jax.random.wrap_key_data(jnp.array(array), impl=jax.random.key_impl(like))
-        if (weak := _weak(array, like)) is not None:
-            return weak
-        # Put on a device by name, an array would no longer go where the others of a run are.
-        return jax.device_put(array.copy(), like.sharding) if like.committed else jnp.array(array)
+            return self.from_source(array, like)
+        return self.place(array.copy(), like)
 
     def describes(self, kind: type) -> bool:
         return issubclass(kind, jax.ShapeDtypeStruct)
 
     def place(self, array: Array, like: Any) -> Any:
+        # Put on a device by name, an array would no longer go where the others of a run are.
         committed = getattr(like, "committed", True)  # a description has only what is wanted
         sharding = like.sharding if isinstance(like, _FORMS) and committed else None
         if is_key(like):
@@ -123,7 +119,7 @@ class JaxArrays(ArrayLibrary):
         data = jax.random.key_data(array) if is_key(array) else array
         return ShardedArray(data.shape, np.dtype(data.dtype), tuple(_to_write(data)))
 
-    def from_source(self, source: ArraySource, like: Any) -> Any:
+    def from_source(self, source: ArraySource | Array, like: Any) -> Any:
         if like.is_fully_addressable:
             return super().from_source(source, like)
         if is_key(like):
@@ -133,7 +129,7 @@ class JaxArrays(ArrayLibrary):
         return jax.make_array_from_callback(
             source.shape,
             like.sharding,
-            lambda index: np.array(source.read(*_block(index, source.shape))),
+            lambda index: np.array(read_block(source, *_block(index, source.shape))),
         )
 
     def index(self, array: Any) -> Any:
@@ -198,10 +194,7 @@ class JaxArrays(ArrayLibrary):
 
 
 def _to_write(array: jax.Array) -> Iterator[Shard]:
-    """The blocks of an array of several processes that are this one's to write.
-
-    Where several hold the same block, each writes some rows of it.
-    """
+    """The blocks that this process writes; of one that several hold, each writes some rows."""
     held: dict[Any, set[int]] = {}
     devices: Any = array.sharding.devices_indices_map(array.shape)
     for device, index in devices.items():
@@ -222,7 +215,6 @@ def _to_write(array: jax.Array) -> Iterator[Shard]:
 
 
 def _weak(array: Array, like: Any) -> Any:
-    """Return ``array`` weakly typed as ``like`` is; None if that is not."""
     if not is_weak(like) or array.dtype != like.dtype:
         return None
     # What is written into a weakly typed array becomes one, and nothing else of JAX makes one.
@@ -231,7 +223,6 @@ def _weak(array: Array, like: Any) -> Any:
 
 
 def _made_weak(array: Array) -> jax.Array:
-    """Return ``array`` as a weakly typed one of JAX, if those of its dtype can be."""
     plain = jnp.array(array)
     # A number of Python becomes an array of 64 bits only where these are enabled.
     with jax.enable_x64(plain.dtype in _WIDE):

@@ -24,9 +24,9 @@ _Loaded = TypeVar("_Loaded")
 
 
 class Shard(NamedTuple):
-    """A block of an array. ``start``: the index of its first item, one for each dimension."""
+    """A block of an array."""
 
-    start: tuple[int, ...]
+    start: tuple[int, ...]  # the index of its first item, one for each dimension
     values: Any
 
 
@@ -36,8 +36,7 @@ class ShardedArray(NamedTuple):
     Attributes:
         shape: The shape of the whole array.
         dtype: Its dtype on the host.
-        shards: The blocks that this process is the first to hold. Those of all processes make up
-            the whole array, and none of it occurs twice.
+        shards: The blocks; those of all processes make up the array, each item once.
         sample: A few items of an array that all processes hold in whole, to see that they agree;
             None for one that they hold in parts.
     """
@@ -67,26 +66,11 @@ class ArraySource(Protocol):
         ...
 
 
-class ArrayInMemory(NamedTuple):
-    """An array of NumPy as an ``ArraySource``; blocks share its memory."""
-
-    values: Array
-
-    @property
-    def is_far(self) -> bool:
-        return False
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        shape: tuple[int, ...] = self.values.shape
-        return shape
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.values.dtype
-
-    def read(self, start: Sequence[int], shape: Sequence[int]) -> Array:
-        return self.values[block(start, shape)]
+def read_block(source: ArraySource | Array, start: Sequence[int], shape: Sequence[int]) -> Array:
+    """Return the block of ``shape`` that begins at ``start``; it shares the memory of an array."""
+    if isinstance(source, np.ndarray):
+        return source[block(start, shape)]
+    return source.read(start, shape)
 
 
 def loaded_from(
@@ -95,16 +79,10 @@ def loaded_from(
     wanted: Iterable[_Wanted],
     name_of: Callable[[_Wanted], str] = str,
 ) -> list[_Loaded]:
-    """Return what ``load`` makes of each of ``wanted``, of which ``arrays`` are read.
+    """Return what ``load`` makes of each of ``wanted``, for which it reads the array ``name_of``.
 
-    Large ``ArraySource`` objects, and those in a store, are read in threads, several at a time. To
-    read a small one from a disk takes less time than threads take to hand Python to each other.
-
-    Args:
-        arrays: Arrays of NumPy, or ``ArraySource`` objects, by name.
-        load: What reads one.
-        wanted: What to read.
-        name_of: Returns the name of the array that one reads.
+    Large ``ArraySource`` objects, and those in a store, are read in threads, several at a time; a
+    small one is read from a disk before a thread could do it.
     """
     listed = list(wanted)
     here: list[int] = []
@@ -129,21 +107,16 @@ def loaded_from(
 
 
 class Share(NamedTuple):
-    """The part of the arrays that all processes of a group hold which is this one's to write.
-
-    ``rank``: the number of this process, from 0. ``size``: how many there are.
-    """
+    """Which of ``size`` processes, from 0, this is: it writes a part of what all of them hold."""
 
     rank: int
     size: int
 
     def rows(self, arrays: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Return which rows of each array to write, from the first to before the second.
+        """Return the first row of each array to write, and the one after the last.
 
-        All processes together write each row once, and about as many bytes each.
-
-        Args:
-            arrays: The number of rows of each array, and the bytes of one row.
+        All processes together write each row once, and about as many bytes each. ``arrays``: the
+        number of rows of each, and the bytes of a row.
         """
         listed = list(arrays)
         total = sum(count * row_bytes for count, row_bytes in listed)
@@ -177,12 +150,7 @@ def overlap(
 
 
 def make_up(shape: Sequence[int], blocks: Iterable[tuple[Sequence[int], Sequence[int]]]) -> bool:
-    """Return whether ``blocks`` cover an array of ``shape``, each item once.
-
-    Args:
-        shape: The shape of the array.
-        blocks: The start and the shape of each block.
-    """
+    """Return whether ``blocks``, starts and shapes, cover an array of ``shape``, each item once."""
     listed = list(blocks)
     if len(listed) <= _FEW:
         pairs = ((*a, *b) for a, b in combinations(listed, 2))
@@ -210,15 +178,13 @@ _DRAWS = 2
 
 
 def make_up_each(shapes: Array, counts: Array, starts: Array, sizes: Array) -> Array:
-    """Return whether the blocks of each of several arrays cover it, each item once.
-
-    The time that this takes grows with the number of blocks, and not faster.
+    """Return whether the blocks of each of several arrays cover it, each item once, in O(blocks).
 
     Args:
-        shapes: A row with the shape of each array, all of as many dimensions, int64.
-        counts: The number of blocks of each.
-        starts: A row with the start of each block; those of an array are together.
-        sizes: A row with the shape of each.
+        shapes: The shape of each array, all of as many dimensions, ``[arrays, dimensions]``, int64.
+        counts: The number of blocks of each, ``[arrays]``.
+        starts: The start of each block, those of an array together, ``[blocks, dimensions]``.
+        sizes: The shape of each block.
     """
     rooms = np.repeat(shapes, counts, axis=0)
     outside = ((starts < 0) | (sizes < 0) | (starts > rooms - sizes)).any(axis=1)
@@ -242,7 +208,7 @@ def make_up_each(shapes: Array, counts: Array, starts: Array, sizes: Array) -> A
 
 
 def _sums(values: Array, ends: Array) -> Array:
-    """The sums of the values up to each of ``ends``, from the one before it on."""
+    """The sums of the values between ``ends``."""
     until = np.concatenate([np.zeros(1, np.uint64), np.cumsum(values, dtype=np.uint64)])
     return np.diff(until[np.concatenate([np.zeros(1, np.int64), ends])])
 
@@ -252,10 +218,7 @@ def _stretched(key: np.uint64, first: Array, last: Array) -> Array:
 
 
 def _drawn(key: np.uint64, at: Array) -> Array:
-    """A number below the prime for each of ``at``, which whoever does not know the key can't tell.
-
-    It is what Steele's SplitMix64 makes of them.
-    """
+    """A pseudorandom number below the prime for each of ``at``: Steele's SplitMix64."""
     bits = at.astype(np.int64, copy=False).view(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + key
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -273,10 +236,7 @@ def parts_of_replicas(
 ) -> dict[str, ShardedArray]:
     """Return what of each array that all processes hold in whole is this one's to write.
 
-    Args:
-        arrays: The arrays by name, of a library whose slices share the memory of the array.
-        forms: The shape of each and its dtype on the host.
-        share: Which process this is.
+    Slices of ``arrays`` share their memory; ``forms``: the shape of each and its dtype on the host.
     """
     counts = [
         (shape[0] if shape else 1, volume(shape[1:]) * dtype.itemsize)
@@ -302,8 +262,8 @@ def to_host(
     Args:
         copy: ``to_host`` of their library.
         arrays: The arrays by name.
-        sharded: Those of them of which this process has a part to write.
-        into: Arrays to copy into, by name and by ``key_of``; None as for ``ArrayLibrary.to_host``.
+        sharded: Those of which this process has a part to write.
+        into: As for ``ArrayLibrary.to_host``, by name and by ``key_of``.
     """
     keys, values = [], []
     for name, array in arrays.items():

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 
 from runhooks.arrays.array_library import (
-    Array,
     ArrayLibrary,
     GeneratorAccess,
     Packed,
@@ -19,7 +18,7 @@ from runhooks.arrays.array_library import (
     dtype_named,
 )
 from runhooks.arrays.histogram import BUCKETS, HistogramCounts, histogram_counts
-from runhooks.arrays.shards import ArrayInMemory, ArraySource, Shard, ShardedArray
+from runhooks.arrays.shards import Array, ArraySource, Shard, ShardedArray, read_block
 from runhooks.errors import cause
 
 #: By size in bytes: integers that carry the bits of a dtype which NumPy itself lacks.
@@ -37,13 +36,7 @@ class TorchArrays(ArrayLibrary):
         return issubclass(kind, torch.Tensor)
 
     def to_numpy(self, array: Any) -> Array:
-        """Return ``array`` as an array of NumPy, dense if it is sparse.
-
-        It is float32 if neither NumPy nor ml_dtypes, which may be missing, has its dtype.
-
-        Raises:
-            TypeError: As ``check_readable``.
-        """
+        """As ``ArrayLibrary``; dense, and float32 if neither NumPy nor ml_dtypes has the dtype."""
         self.check_readable(array)
         found = array.detach()
         if found.is_quantized:
@@ -59,7 +52,7 @@ class TorchArrays(ArrayLibrary):
 
     def place(self, array: Array, like: Any) -> Any:
         if is_distributed(like):
-            return self.from_source(ArrayInMemory(array), like)
+            return self.from_source(array, like)
         tensor = from_numpy(array, like.dtype, copy=False)
         return tensor if like.is_meta else tensor.to(like.device)
 
@@ -115,12 +108,12 @@ class TorchArrays(ArrayLibrary):
             return ShardedArray(shape, dtype, ())
         return ShardedArray(shape, dtype, (Shard(found[0], array.to_local()),))
 
-    def from_source(self, source: ArraySource, like: Any) -> Any:
+    def from_source(self, source: ArraySource | Array, like: Any) -> Any:
         if not is_distributed(like):
             return super().from_source(source, like)
         found = _block(like)
         nothing = np.empty(like.to_local().shape, source.dtype)
-        host = nothing if found is None else source.read(*found)
+        host = nothing if found is None else read_block(source, *found)
         return type(like).from_local(
             from_numpy(host, like.dtype).to(like.device),
             *(like.device_mesh, like.placements),
@@ -212,12 +205,12 @@ def is_distributed(tensor: Any) -> bool:
 
 
 def whole(tensor: Any) -> Any:
-    """Return ``tensor``; of a ``DTensor``, what all processes hold of it: all of them must call."""
+    """Return ``tensor``; of a ``DTensor``, all of it, in all processes together."""
     return tensor.full_tensor() if is_distributed(tensor) else tensor
 
 
 def _block(tensor: Any) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """Where the part of this process begins in a ``DTensor``, and its shape; None: it has none."""
+    """Return the start and the shape of this process's part of a ``DTensor``; None: it has none."""
     if any(it.is_partial() for it in tensor.placements):
         raise TypeError(
             f"a DTensor has parts still to be summed, its placements are {tensor.placements}: call "
@@ -232,12 +225,7 @@ def _block(tensor: Any) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
 
 @functools.cache
 def numpy_dtype(dtype: torch.dtype) -> np.dtype[Any]:
-    """Return the dtype of the same name of NumPy or ml_dtypes.
-
-    Raises:
-        TypeError: There is none.
-        ImportError: It is one of ml_dtypes, which is not installed.
-    """
+    """As ``dtype_named``."""
     return dtype_named(_name(dtype))
 
 
@@ -249,15 +237,12 @@ def form(tensor: torch.Tensor) -> str:
 def from_numpy(
     array: Array, dtype: torch.dtype | None = None, *, copy: bool = True
 ) -> torch.Tensor:
-    """Return a copy of ``array`` as a tensor on the CPU.
+    """Return ``array`` as a tensor on the CPU; TypeError if PyTorch does not have its dtype.
 
     Args:
-        array: What to copy.
+        array: The array.
         dtype: PyTorch's dtype of the same name, if the caller knows it.
         copy: False: share the memory of ``array`` if it can be shared.
-
-    Raises:
-        TypeError: PyTorch does not have the dtype.
     """
     dtype = _dtype_named(array.dtype.name) if dtype is None else dtype
     order = array.dtype if array.dtype.isnative else array.dtype.newbyteorder("=")
@@ -284,7 +269,7 @@ def stored(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def cloned(leaf: Any) -> Any:
-    """Return a detached copy of a tensor, a copy of an array of NumPy, and else ``leaf``."""
+    """Return a detached copy of a tensor, a copy of an array of NumPy, or ``leaf`` itself."""
     if isinstance(leaf, torch.Tensor):
         return leaf.detach().clone()
     return leaf.copy() if isinstance(leaf, np.ndarray) else leaf  # it may be a view of a tensor
@@ -325,10 +310,7 @@ def _is_zip(path: Path) -> bool:
 def _exact(
     tensor: torch.Tensor, array_of: Callable[[torch.Tensor], Array] = torch.Tensor.numpy
 ) -> Array:
-    """Return ``tensor``, detached and on the CPU, as an array of its dtype.
-
-    ``array_of`` makes the array; it may share the memory of the tensor.
-    """
+    """Return ``tensor``, detached and on the CPU, as the array that ``array_of`` makes of it."""
     plain = tensor.resolve_conj().resolve_neg()
     dtype = numpy_dtype(plain.dtype)
     if dtype.kind != "V" and dtype.isbuiltin != 2:
@@ -340,8 +322,7 @@ def _exact(
 def _read_only(tensor: torch.Tensor) -> Array:
     """Return ``tensor`` as an array to be read before the program goes on.
 
-    ``numpy()`` would lock its memory for good: a program that resizes the tensor, as ``zero_grad``
-    does a sparse one, would fail in its next step.
+    ``numpy()`` would forbid to resize its memory for good, as ``zero_grad`` does if it is sparse.
     """
     return np.from_dlpack(_Memory(tensor))
 

@@ -12,22 +12,17 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from runhooks.arrays.array_library import Array, Flat, is_same_kind
+from runhooks.arrays.array_library import Flat, is_same_kind
 from runhooks.arrays.registry import NO_LIBRARY, flattened, library_describing, library_of
+from runhooks.arrays.shards import Array
 
 
 class Container(NamedTuple):
-    """A type of containers.
-
-    Attributes:
-        items: Returns the keys and the parts of one.
-        like: Returns one with other parts, in the same order.
-        is_named: Whether the keys are the user's names.
-    """
+    """A type of containers: keys and parts of one, and one like it with other parts, in order."""
 
     items: Callable[[Any], Iterable[tuple[Any, Any]]]
     like: Callable[[Any, list[Any]], Any]
-    is_named: bool = True
+    is_named: bool = True  # the keys are the user's names
 
 
 #: Says how a value is a container; None: it is a leaf.
@@ -48,11 +43,7 @@ def container_of(value: Any) -> Container | None:
 
 
 def builtin_container_of(value: Any) -> Container | None:
-    """As ``container_of``; dataclasses and None are leaves.
-
-    A tuple of a class that is no named tuple, which may be made in a way of its own, becomes a
-    plain one.
-    """
+    """As ``container_of``; dataclasses and None are leaves, and tuples of other classes plain."""
     if isinstance(value, tuple) and not hasattr(value, "_fields"):
         return container_of(())
     return container_of(value) if isinstance(value, Mapping | list | tuple) else None
@@ -61,10 +52,7 @@ def builtin_container_of(value: Any) -> Container | None:
 def walk(
     tree: Any, path: str = "", of: Containers = container_of, separator: str = "/"
 ) -> Iterator[tuple[str, Any]]:
-    """Yield the leaves of ``tree`` with their paths, such as ``"layers/0/kernel"``.
-
-    ``path``: that of ``tree`` itself; ``""`` is the path of a bare leaf.
-    """
+    """Yield the leaves of ``tree``, which is at ``path``, as ``("layers/0/kernel", leaf)``."""
     container = of(tree)
     if container is None:
         yield path, tree
@@ -92,11 +80,7 @@ def with_leaves(tree: Any, leaves: Iterable[Any], of: Containers = container_of)
 
 
 def by_path(leaves: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the leaves by path.
-
-    Raises:
-        ValueError: If two have one path, as in ``{"a/b": x, "a": {"b": y}}``.
-    """
+    """Return the leaves by path; ValueError if one has two, as of ``{"a/b": x, "a": {"b": y}}``."""
     found: dict[str, Any] = {}
     for path, leaf in leaves:
         if path in found:
@@ -114,10 +98,7 @@ def fields(value: Any) -> dict[str, Any] | None:
 
 
 def as_dict(mapping: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Return a copy of a mapping; of an ``OrderedDict`` or a ``Counter``, one with its attributes.
-
-    Of any other kind of mapping, it is a plain dict.
-    """
+    """Return a copy of an ``OrderedDict`` or ``Counter``; of any other mapping, a plain dict."""
     return _mapping_like(mapping, list(mapping.values()))
 
 
@@ -157,17 +138,16 @@ def _record_like(record: Any, parts: list[Any]) -> Any:
 
 
 class Form(NamedTuple):
-    """The form of an array on the host; ``dtype`` is None for a number of Python's own."""
+    """The form of an array on the host."""
 
     shape: tuple[int, ...]
-    dtype: Any
+    dtype: Any  # None for a number of Python's own
 
 
 def flatten(tree: Any) -> Flat:
     """Return the leaves of ``tree`` by path, and how to rebuild it.
 
-    Dicts, lists, tuples, named tuples and dataclasses are trees, and whatever classes an array
-    library in use knows as such. None has no leaves.
+    Containers are trees, and whatever classes an array library in use knows as such.
     """
     return Flat(list(walk(tree, of=_tree_of)), partial(with_leaves, tree, of=_tree_of))
 
@@ -191,14 +171,10 @@ def form_of(leaf: Any) -> Form | None:
 
 
 def place(array: Array, like: Any) -> Any:
-    """Return ``array`` with the dtype and on the devices of ``like``, whose shape it has.
+    """Return ``array``, whose memory nothing else uses, as ``like`` is: dtype, devices.
 
-    Args:
-        array: What to place, in memory that nothing else uses.
-        like: An array, a number, or what describes an array.
-
-    Raises:
-        ValueError: The dtype of ``like`` cannot hold the values.
+    ``like`` is an array of this shape, a number, or what describes an array. ValueError if its
+    dtype cannot hold the values.
     """
     if type(like) in (bool, int, float, complex):
         number = array.item()
@@ -210,11 +186,7 @@ def place(array: Array, like: Any) -> Any:
 
 
 def cast(array: Array, dtype: np.dtype[Any]) -> Array:
-    """Return ``array`` with another dtype of its kind: floats as floats, integers as integers.
-
-    Raises:
-        ValueError: The dtype is of another kind, or a number is too large for it.
-    """
+    """Return ``array`` with another dtype of its kind; ValueError if that cannot hold it."""
     if array.dtype == dtype:
         return array
     if not is_same_kind(array.dtype, dtype):

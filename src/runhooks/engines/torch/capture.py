@@ -28,6 +28,7 @@ from runhooks.engines.torch.objects import (
     rate_in,
     tensors_in,
 )
+from runhooks.engines.torch.pending import updated_by
 from runhooks.graph import nest
 from runhooks.graph.graph import Graph
 from runhooks.graph.named_values import NamedValues, to_feed
@@ -36,8 +37,7 @@ from runhooks.near_names import did_you_mean, nearest
 
 _log = logging.getLogger("runhooks")
 
-#: The key of what a run has captured, among the values of the run.
-CAPTURED = cast(Tensor, "captured")
+CAPTURED = cast(Tensor, "captured")  # a key among the values of a run
 
 GRADIENTS, ACTIVATIONS, GLOBAL_NORM = "gradients", "activations", "global_gradient_norm"
 
@@ -65,11 +65,7 @@ class Capture:
 
     @contextmanager
     def install(self) -> Iterator[Captured]:
-        """Capture inside the ``with`` block.
-
-        Raises:
-            ValueError: For the gradient of a frozen parameter.
-        """
+        """Capture inside the ``with`` block; ValueError for the gradient of a frozen parameter."""
         targets = {name: self._parameters(name) for name in self._names[GRADIENTS]}
         captured = Captured(self._objects, targets, norm=bool(self._names[GLOBAL_NORM]))
         with ExitStack() as installed:
@@ -87,10 +83,7 @@ class Capture:
             yield captured
 
     def _stance(self) -> str:
-        """Return how compiled code is to run, so that hooks are called and nothing is recompiled.
-
-        An optimizer's hook does not affect a compiled module, which then runs as in other runs.
-        """
+        """Return how compiled code runs so that hooks are called and nothing is recompiled."""
         if self._names[ACTIVATIONS] or any(_is_compiled(step) for step in self._steps):
             self._log_eager()
             return "force_eager"
@@ -104,8 +97,7 @@ class Capture:
         self._objects.has_logged_eager = True
         _log.info(
             "in runs that ask for activations, or for gradients of a compiled step, what "
-            "torch.compile has compiled runs eagerly: numbers may differ by rounding, and dropout "
-            "may draw others"
+            "torch.compile made runs eagerly: numbers may differ by rounding, and dropout may draw others"
         )
 
     def _parameters(self, name: str) -> dict[str, nn.Parameter]:
@@ -121,13 +113,7 @@ class Capture:
 
 
 class Captured:
-    """The values that a run captures.
-
-    Args:
-        objects: The objects of the graph.
-        targets: The parameters whose gradients are asked for, by name and path.
-        norm: Whether the norm of all gradients is asked for.
-    """
+    """The values that a run captures, such as gradients of ``targets``, by name and path."""
 
     def __init__(
         self, objects: TorchObjects, targets: dict[str, dict[str, nn.Parameter]], *, norm: bool
@@ -152,7 +138,7 @@ class Captured:
 
     def _take_gradients(self, optimizer: Optimizer) -> None:
         self._has_stepped = True
-        own = {id(p): p for group in optimizer.param_groups for p in group["params"]}
+        own = {id(p): p for p in updated_by([optimizer])}
         # Optimizers that unscale the gradients of a GradScaler themselves are given the scale.
         scale = getattr(optimizer, "grad_scale", None)
         for parameters in self._targets.values():
@@ -174,11 +160,7 @@ class Captured:
         return take
 
     def read(self, kind: str, name: str) -> Any:
-        """Return what was captured; of a module, a dict by name.
-
-        Raises:
-            ValueError: If nothing was.
-        """
+        """Return what was captured, of a module by name; ValueError if nothing was."""
         if kind == GLOBAL_NORM:
             return self._global_norm()
         if kind == GRADIENTS:
@@ -195,15 +177,18 @@ class Captured:
         found = {path: self._gradient(p) for path, p in parameters.items()}
         missing = [path for path, p in parameters.items() if found[path] is None]
         if missing and self._are_cleared():
-            trained = [path for path in missing if parameters[path].requires_grad]
-            found |= {path: _unknown(parameters[path]) for path in trained}
+            found |= {
+                path: torch.full_like(parameters[path].detach(), math.nan)
+                for path in missing
+                if parameters[path].requires_grad
+            }
         found = {path: it for path, it in found.items() if it is not None}
         if "" not in parameters:
             return found
         if not found:
             raise ValueError(
                 f"{f'{GRADIENTS}/{name}'!r}: the parameter has no gradient after this run: the "
-                "loss did not depend on it, or the step has set its gradient to None"
+                "loss did not depend on it, or the step has set it to None"
             )
         return found[""]
 
@@ -227,20 +212,15 @@ class Captured:
         return list({id(p): p for module in modules for p in module.parameters()}.values())
 
     def _are_cleared(self) -> bool:
-        """Return whether no optimizer has made a step, and what they would have applied is gone.
-
-        It is after a step that a ``GradScaler`` has skipped, if the gradients are cleared at its
-        end.
-        """
+        """Whether a step has cleared gradients that no optimizer applied, as a GradScaler skips."""
         if self._has_stepped:
             return False
-        optimizers = self._objects.optimizers().values()
-        held = [p for it in optimizers for group in it.param_groups for p in group["params"]]
+        held = updated_by(self._objects.optimizers().values())
         return all(p.grad is None for p in held or self._parameters())
 
 
 def _has_closure(args: Any, kwargs: Any) -> bool:
-    """Return whether ``optimizer.step`` was called with a function that computes the gradients."""
+    """Whether ``optimizer.step`` was called with a function that computes the gradients."""
     return len(args) > 1 or kwargs.get("closure") is not None
 
 
@@ -249,10 +229,6 @@ def _is_compiled(step: Any) -> bool:
         step = step.func
     marks = ("_torchdynamo_orig_callable", "_orig_mod", "_compiled_call_impl")
     return any(getattr(step, mark, None) is not None for mark in marks)
-
-
-def _unknown(parameter: nn.Parameter) -> torch.Tensor:
-    return torch.full_like(parameter.detach(), math.nan)
 
 
 def _norm_of_all(norms: list[torch.Tensor]) -> Any:
@@ -285,11 +261,10 @@ class ObjectTensors(NamedValues):
         self._carried[name] = paths
 
     def given(self, name: str) -> Tensor | None:
-        """Return the tensor that steps are given by this name; None: there is none."""
+        """Return the tensor that steps are given by this name."""
         return self._given.get(name)
 
     def has(self, name: str) -> bool:
-        """Return whether there is a tensor of that name."""
         return self._make(name) is not None
 
     def comes_first(self, name: str) -> bool:
@@ -376,8 +351,7 @@ class ObjectTensors(NamedValues):
             near = f": there are several, {[f'{it}/{RATE}' for it in optimizers]}"
         else:
             near = did_you_mean([RATE] if name == "lr" else nearest(name, self._known(name))) or (
-                f": if the step returns it, name it among its outputs, as in "
-                f"rh.torch.graph(step, [{name!r}], ...)"
+                f": if the step returns it, name it as in rh.torch.graph(step, [{name!r}], ...)"
             )
         raise ValueError(f"nothing is named {name!r} in the graph ({self._objects}){near}")
 

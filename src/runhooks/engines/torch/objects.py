@@ -21,13 +21,13 @@ from runhooks.arrays.shards import Share, loaded_from, to_host
 from runhooks.arrays.torch import ARRAYS, form, is_distributed
 from runhooks.checkpoint.averages import saved_averages
 from runhooks.engines.conform import fitted
-from runhooks.engines.torch.carried import is_carried
 from runhooks.engines.torch.engine import Averages
-from runhooks.engines.torch.pending import PendingGradients, is_unexchanged
+from runhooks.engines.torch.pending import PendingGradients, is_unexchanged, updated_by
 from runhooks.engines.torch.states import (
     SEED,
     RandomStates,
     StateAsDict,
+    is_carried,
     join,
     names_in,
     sharded_tensors,
@@ -44,8 +44,7 @@ from runhooks.near_names import suggestion
 _log = logging.getLogger("runhooks")
 
 RATE = "learning_rate"
-#: What stands beside the state of an optimizer: the names of the parameters of each group.
-_PARAMETERS = "parameters"
+_PARAMETERS = "parameters"  # of each group, by name, beside the state of an optimizer
 
 Optimizers = Mapping[str, torch.optim.Optimizer]
 
@@ -70,13 +69,13 @@ def rate_groups(optimizers: Optimizers, name: str) -> dict[str, dict[str, Any]]:
 
 
 def rate_in(group: Mapping[str, Any]) -> Any:
-    """Return the learning rate of a group of an optimizer as it is now."""
+    """Return the learning rate of a group as it is now."""
     rate = group["lr"]
     return rate.detach().clone() if isinstance(rate, torch.Tensor) else rate
 
 
 def one_rate(rates: Sequence[Any]) -> Any:
-    """Return what stands for the learning rates of several groups: one, or all if they differ."""
+    """Return one for the learning rates of several groups, or a list if they differ."""
     # Comparing tensors would wait for their device.
     may_differ = len(rates) > 1 and any(isinstance(rate, torch.Tensor) for rate in rates)
     is_one = not may_differ and all(rate == rates[0] for rate in rates[1:])
@@ -116,14 +115,17 @@ _RESERVED = {"activations", "global_gradient_norm", "global_step", "gradients", 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 
-class TorchObjects:
-    """Objects by name, and the states of random generators as the object ``"random"``.
+def warn_of_optimizer(step: str, what: str, name: str) -> None:
+    """Log that ``step`` uses an optimizer that is not given."""
+    _log.warning(
+        "the step %r uses an optimizer, %s, that is no object of the graph, so checkpoints do not "
+        "hold its state: give it too, such as %s=%s",
+        *(step, what, name.rpartition(".")[2], name),
+    )
 
-    Raises:
-        TypeError: For an object without ``state_dict`` and ``load_state_dict``, or ``get_state``
-            and ``set_state``.
-        ValueError: For a name that is not allowed.
-    """
+
+class TorchObjects:
+    """Objects by name, and the states of random generators: ``StatefulObjects``."""
 
     def __init__(self, objects: Mapping[str, Any]) -> None:
         for name in objects:
@@ -132,29 +134,24 @@ class TorchObjects:
                     f"an object must be named with letters, digits and '_', and not "
                     f"{', '.join(sorted({*_RESERVED, RANDOM_STATES}))}, got {name!r}"
                 )
-        #: As they were given, maybe wrapped: what steps are called with.
-        self.given = dict(objects)
+        self.given = dict(objects)  # maybe wrapped
         self._objects = {name: unwrapped(it) for name, it in objects.items()}
         given = {name: _stateful(name, it) for name, it in self._objects.items()}
         kinds = torch.Generator | np.random.RandomState
         self._generators = [it for it in self._objects.values() if isinstance(it, kinds)]
-        #: What steps have left in the gradients of parameters for the next one.
         known = [*self.optimizers().values(), *self._held_optimizers()]
         self.pending_gradients = PendingGradients(self.modules(), known)
         pending = {PENDING: self.pending_gradients}
         self._saved = {**given, RANDOM_STATES: RandomStates(), **pending}
         self._averages: dict[str, Averages] = {}
-        #: The steps, by name, as they were given.
-        self.steps: dict[str, Callable[..., Any]] = {}
-        #: How many steps were begun.
-        self.begun = 0
+        self.steps: dict[str, Callable[..., Any]] = {}  # by name, as they were given
+        self.begun = 0  # steps
         self._settled = 0
-        #: Held while a function is called that is preserved: an evaluation in another thread, which
-        #: is preserved over several runs, must neither begin nor end meanwhile.
+        #: Held while a function is called that preserves these: an evaluation in another thread
+        #: must neither begin nor end meanwhile.
         self.calling = threading.RLock()
         self._is_preserving = False
-        #: Whether it was logged in this session that compiled code runs eagerly in some runs.
-        self.has_logged_eager = False
+        self.has_logged_eager = False  # in this session, as the next
         self._has_logged_unexchanged = False
         self._to_check = self.modules()  # those that no step has left in evaluation mode
 
@@ -163,18 +160,15 @@ class TorchObjects:
 
     @property
     def changed(self) -> bool:
-        """As ``StatefulObjects.changed``."""
         return self.begun != self._settled
 
     def settle(self) -> None:
-        """As ``StatefulObjects.settle``."""
         self._settled = self.begun
         self.has_logged_eager = False
         self._has_logged_unexchanged = False
 
     @contextmanager
     def preserved(self) -> Iterator[None]:
-        """As ``StatefulObjects.preserved``."""
         restored = ExitStack()
         modules = self.modules().values()
         with self.calling:
@@ -214,11 +208,7 @@ class TorchObjects:
         return {below + path: tensor for path, tensor in tensors_in(found).items()}
 
     def parts(self, name: str) -> dict[str, Part]:
-        """Return the tensors and learning rates called ``name``, or below it, by name.
-
-        Raises:
-            ValueError: If there are none.
-        """
+        """Return the tensors and learning rates called ``name``, or below it; or ValueError."""
         optimizers = self.optimizers()
         whole = f"{name}/{RATE}" if name in optimizers else name
         found: dict[str, Part] = {**self.tensors(name)}
@@ -240,24 +230,22 @@ class TorchObjects:
         return _is_spread(self.find(name.removeprefix("gradients/")))
 
     def modules(self) -> dict[str, nn.Module]:
-        """Return those that are modules, by name."""
         return {name: it for name, it in self._objects.items() if isinstance(it, nn.Module)}
 
     def warn_of_unsaved(self) -> None:
         """Log what a step is likely to change and no checkpoint will hold."""
         if not self._objects:
             _log.warning(
-                "the graph has no objects, so that its checkpoints hold nothing of what its steps "
+                "the graph has no objects, so its checkpoints hold nothing of what its steps "
                 "change: give them, such as model=model, optimizer=optimizer"
             )
         if not (optimizers := self.optimizers()):
             return
         held = {id(it) for module in self.modules().values() for it in module.parameters()}
         for name, optimizer in optimizers.items():
-            updated = [it for group in optimizer.param_groups for it in group["params"]]
-            if any(id(it) not in held for it in updated):
+            if any(id(it) not in held for it in updated_by([optimizer])):
                 _log.warning(
-                    "%r updates parameters of a module that is no object of the graph, so that "
+                    "%r updates parameters of a module that is no object of the graph, so "
                     "checkpoints do not hold them: give the module too, such as model=model",
                     name,
                 )
@@ -266,11 +254,7 @@ class TorchObjects:
         """Log, once for each, which of ``optimizers`` are not given, that ``step`` has called."""
         for it in optimizers:
             if self.pending_gradients.know(it) and it not in self._held_optimizers():
-                _log.warning(
-                    "the step %r calls an optimizer, %s, that is no object of the graph, so that "
-                    "checkpoints do not hold its state: give it too, such as optimizer=optimizer",
-                    *(step, type(it).__name__),
-                )
+                warn_of_optimizer(step, type(it).__name__, "optimizer")
 
     def _held_optimizers(self) -> list[torch.optim.Optimizer]:
         """Return those that are attributes of objects, which so may save their states."""
@@ -280,10 +264,7 @@ class TorchObjects:
         return [it for it in nest.leaves(held) if isinstance(it, torch.optim.Optimizer)]
 
     def check_modes(self) -> None:
-        """Log, once for each module that an optimizer updates, that a step leaves it in eval mode.
-
-        A loop by hand calls ``train()`` in every epoch, and such a line is easily lost.
-        """
+        """Log, once for each module that is trained, that a step leaves it in eval mode."""
         for name, module in self._to_check.items():
             if not module.training:
                 del self._to_check[name]
@@ -291,31 +272,26 @@ class TorchObjects:
                     _log.warning(
                         "%r is in evaluation mode after a step, and so was trained without dropout "
                         "and batch statistics unless the step itself sets the mode: call train() "
-                        "on it before the training, and at the end of what calls eval() between "
-                        "steps",
+                        "on it before the training, and after what calls eval() between steps",
                         name,
                     )
                 return  # the next step looks at the others
 
     def _is_updated(self, module: nn.Module) -> bool:
-        groups = [group for it in self.optimizers().values() for group in it.param_groups]
-        updated = {id(it) for group in groups for it in group["params"]}
+        updated = set(map(id, updated_by(self.optimizers().values())))
         return any(id(it) in updated for it in module.parameters())
 
     def optimizers(self) -> dict[str, torch.optim.Optimizer]:
-        """Return those that are optimizers, by name."""
         kind = torch.optim.Optimizer
         return {name: it for name, it in self._objects.items() if isinstance(it, kind)}
 
     @property
     def names(self) -> list[str]:
-        """As ``StatefulObjects.names``."""
         return list(self._saved)
 
     def save(
         self, into: Arrays | None = None, share: Share | None = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """As ``StatefulObjects.save``."""
         self._check_exchanged()
         tensors: dict[str, torch.Tensor] = {}
         states: dict[str, Any] = {}
@@ -342,8 +318,8 @@ class TorchObjects:
             self._has_logged_unexchanged = True
             _log.warning(
                 "a checkpoint is saved without the gradients of %r that FSDP has not exchanged "
-                "between ranks yet, after set_requires_gradient_sync(False), so that what resumes "
-                "from it lacks them: accumulate within one step, or exchange in every micro-batch",
+                "between ranks yet, after set_requires_gradient_sync(False): accumulate within one "
+                "step, or exchange in every micro-batch",
                 name,
             )
 
@@ -363,7 +339,6 @@ class TorchObjects:
         }
 
     def owns(self, name: str) -> bool:
-        """As ``StatefulObjects.owns``."""
         return name.partition("/")[0] in self._saved
 
     def loader(
@@ -375,7 +350,6 @@ class TorchObjects:
         *,
         is_given: bool = False,
     ) -> Callable[[], None]:
-        """As ``StatefulObjects.loader``."""
         known = [key.removeprefix(OBJECT_STATES) for key in states if key.startswith(OBJECT_STATES)]
         known = [name for name in known if name != PENDING]
         averages = saved_averages(states)
@@ -419,11 +393,9 @@ class TorchObjects:
         return lambda: self._load(new)
 
     def read(self, name: str) -> dict[str, NDArray[Any]]:
-        """As ``StatefulObjects.read``."""
         return {key: _read(part) for key, part in self.parts(name).items()}
 
     def assigner(self, values: Mapping[str, Any]) -> Callable[[], None]:
-        """As ``StatefulObjects.assigner``."""
         assigners = []
         for name, value in values.items():
             parts = self.parts(name)
@@ -438,7 +410,6 @@ class TorchObjects:
         return assign
 
     def averages(self, name: str, parts: Collection[str]) -> Callable[[float], None]:
-        """As ``StatefulObjects.averages``."""
         found: dict[str, torch.Tensor] = {}
         for part in parts:
             if not (tensors := self.tensors(part)):
@@ -453,7 +424,6 @@ class TorchObjects:
 
     @contextmanager
     def substituted(self, places: Mapping[str, str]) -> Iterator[None]:
-        """As ``StatefulObjects.substituted``."""
         with ExitStack() as stack:
             for name in dict.fromkeys(owner.partition("/")[0] for owner in places.values()):
                 if name not in self._averages:
@@ -474,7 +444,7 @@ class TorchObjects:
             loaded.append(name)
             if name in said and (found := _settings(self._objects[name])) != said[name]:
                 _log.info(
-                    "%r goes on with the settings of the checkpoint, %s, not with %s, those of the "
+                    "%r goes on with the settings of the checkpoint, %s, not with %s of the "
                     "program: to change them, assign to its param_groups in after_create_session",
                     *(name, found, said[name]),
                 )
@@ -486,7 +456,7 @@ class TorchObjects:
         if isinstance(target, nn.Module | Averages):
             return {f"{name}/{key}": it for key, it in target.state_dict().items()}
         if isinstance(target, torch.optim.Optimizer):
-            parameters = (it for group in target.param_groups for it in group["params"])
+            parameters = updated_by([target])
             places = {f"{name}/state/{number}": it for number, it in enumerate(parameters)}
             found = {it: places.get(it.rpartition("/")[0]) for it in names}
         elif name == PENDING:
@@ -536,8 +506,8 @@ class TorchObjects:
         return None
 
     def _in_order_of_loading(self) -> list[str]:
-        # First the objects that cannot be checked beforehand: if one refuses its state, modules and
-        # optimizers are still as they were. Random states last: loading may draw.
+        # First the objects that cannot be checked: if one refuses its state, modules and optimizers
+        # are still as they were. Random states last: loading may draw.
         def rank(name: str) -> int:
             checked = isinstance(self._saved[name], nn.Module | torch.optim.Optimizer)
             return 2 if name == RANDOM_STATES else 1 if checked else 0
@@ -546,7 +516,6 @@ class TorchObjects:
 
 
 def _settings(optimizer: torch.optim.Optimizer) -> str:
-    """Return the learning rates and weight decays that ``optimizer`` was given, as text."""
     groups = []
     for group in optimizer.param_groups:
         rate = group.get("initial_lr", group.get("lr"))  # the former is kept by schedulers
@@ -565,12 +534,12 @@ def _stateful(name: str, it: Any) -> Any:
     if isinstance(it, DataLoader) and not _has(it, "state_dict", "load_state_dict"):
         raise TypeError(
             f"{name} must have state_dict and load_state_dict, which a DataLoader has not: give it "
-            "as data, whose position is kept, or make it a StatefulDataLoader of torchdata"
+            "as data, or make it a StatefulDataLoader of torchdata"
         )
     if is_carried(it):
         raise TypeError(
-            f"{name} is a value, which steps take and return anew: rh.torch.graph takes such, for "
-            "the step that has a parameter of this name; or make it a variable, rh.Variable(...)"
+            f"{name} is a value, which steps take and return anew: give it to rh.torch.graph, for "
+            "a step with a parameter of this name, or make it a variable, rh.Variable(...)"
         )
     arguments.stateful(**{name: it})
     return it
@@ -616,14 +585,11 @@ def _misfits(name: str, target: Any, state: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _resized_in_loading(module: nn.Module) -> set[str]:
-    """Which buffers are of modules that load them in a way of their own.
-
-    Such may give them the saved shape, as the observers of quantization do.
-    """
+    """Which buffers are of modules that load them in a way of their own, maybe in another shape."""
     return {
         f"{path}.{name}" if path else name
         for path, part in module.named_modules(remove_duplicate=False)
-        # What torch.nn itself has in its place, as for batch statistics, is about versions alone.
+        # That of torch.nn itself, as for batch statistics, is about versions alone.
         if not type(part)._load_from_state_dict.__module__.startswith("torch.nn.")
         for name, _ in part.named_buffers(recurse=False)
     }

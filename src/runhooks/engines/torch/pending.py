@@ -1,9 +1,7 @@
 """``PendingGradients``: the gradients that no optimizer has applied yet, an object of checkpoints.
 
-Between two updates, an accumulation over several runs has its state in the ``grad`` of parameters.
-Most steps end otherwise: what an optimizer has applied stays there until the next step clears it,
-and is not worth the space in a checkpoint. So a gradient that is applied is marked with its
-version, a number that torch raises whenever something changes the gradient.
+One that was applied, which stays until the next step clears it, is not worth the space. So it is
+marked with its version, a number that torch raises whenever something changes the gradient.
 """
 
 from __future__ import annotations
@@ -24,9 +22,7 @@ class PendingGradients:
     Of those that one has applied, a checkpoint says only that they were there, and whether they
     were sparse: to an optimizer with momentum, a gradient of zeros is not the same as none.
 
-    Args:
-        modules: The modules by name.
-        optimizers: The optimizers of the graph. Others become known when they make a step.
+    ``optimizers``: those of the graph. Others become known when they make a step.
     """
 
     def __init__(self, modules: Mapping[str, nn.Module], optimizers: Iterable[Optimizer]) -> None:
@@ -35,16 +31,16 @@ class PendingGradients:
         _watch_optimizers()
 
     def know(self, optimizer: Optimizer) -> bool:
-        """Return whether ``optimizer`` has become known, and updates parameters of the modules.
+        """Return whether ``optimizer`` is new, and updates parameters of the modules.
 
-        Of parameters that a known one updates, it may be the inner one of that.
+        One that updates those of a known one may be wrapped in that.
         """
         if optimizer in self._known:
             return False
-        others = _parameters_of(self._known)
+        others = _ids_of_updated(self._known)
         self._known.add(optimizer)
         ours = {id(p) for _, p in self._parameters()} - others
-        return not ours.isdisjoint(_parameters_of([optimizer]))
+        return not ours.isdisjoint(_ids_of_updated([optimizer]))
 
     def state_dict(self) -> dict[str, Any]:
         return {
@@ -54,7 +50,7 @@ class PendingGradients:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        updated = _parameters_of(self._known)
+        updated = _ids_of_updated(self._known)
         for name, parameter in self._parameters():
             parameter.grad = None
             if name not in state:
@@ -75,14 +71,11 @@ class PendingGradients:
 
 
 def is_unexchanged(module: nn.Module) -> bool:
-    """Whether FSDP2 keeps gradients of ``module`` that its ranks have not exchanged yet.
-
-    They are in no ``grad``, and torch has no public way to read or set them.
-    """
+    """Whether FSDP2 keeps gradients of ``module`` that its ranks have not exchanged."""
     if not hasattr(type(module), "_get_fsdp_state"):
         return False
     state = cast(Any, module)._get_fsdp_state()
-    # Versions of torch differ: what one of them lacks is taken for empty.
+    # Versions of torch differ.
     groups = getattr(state, "_fsdp_param_groups", None)
     groups = [getattr(state, "_fsdp_param_group", None)] if groups is None else groups
     return any(map(_keeps_gradients, groups))
@@ -97,10 +90,7 @@ def _keeps_gradients(group: Any) -> bool:
 
 
 class SteppedOptimizers:
-    """A context in which gradients that optimizers apply are marked.
-
-    Its value is a list to which each optimizer is added when it makes a step.
-    """
+    """A context in which gradients that optimizers apply are marked; its value lists these."""
 
     __slots__ = ("_stepped",)
 
@@ -118,8 +108,7 @@ class SteppedOptimizers:
         self._stepped.append(optimizer)
 
 
-#: Those of the steps that run now, in whatever thread.
-_open: list[SteppedOptimizers] = []
+_open: list[SteppedOptimizers] = []  # of the steps that run now, in whatever thread
 
 
 @functools.cache
@@ -133,12 +122,10 @@ def _note(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         return
     for it in _open:
         it.add(optimizer)
-    for group in optimizer.param_groups:
-        _mark(group["params"])
+    _mark(updated_by([optimizer]))
 
 
 def _mark(parameters: Iterable[Any]) -> None:
-    """Mark the gradients of ``parameters`` as applied, until they change."""
     for parameter in parameters:
         if (gradient := parameter.grad) is not None:
             # With its id: copy.deepcopy copies the mark, and the copy has a version of its own.
@@ -149,15 +136,19 @@ def _is_applied(gradient: Any) -> bool:
     return bool(getattr(gradient, "applied", None) == (id(gradient), gradient._version))
 
 
-def _parameters_of(optimizers: Iterable[Optimizer]) -> set[int]:
-    return {id(p) for it in optimizers for group in it.param_groups for p in group["params"]}
+def updated_by(optimizers: Iterable[Optimizer]) -> list[Any]:
+    """Return the parameters of ``optimizers``, in their order."""
+    return [p for it in optimizers for group in it.param_groups for p in group["params"]]
+
+
+def _ids_of_updated(optimizers: Iterable[Optimizer]) -> set[int]:
+    return set(map(id, updated_by(optimizers)))
 
 
 _SPARSE_AXES = "sparse_axes"
 
 
 def _kind(gradient: torch.Tensor) -> Any:
-    """Return what stands for a gradient that was applied: None if it is dense."""
     return {_SPARSE_AXES: gradient.sparse_dim()} if gradient.is_sparse else None
 
 
@@ -179,7 +170,7 @@ def _zeros(kind: Any, parameter: nn.Parameter) -> torch.Tensor:
 def _dense(gradient: Any) -> Any:
     if not gradient.is_sparse:
         return gradient
-    # As it is: elements that were added up before others are would differ in the last bit.
+    # Not coalesced: elements that are added up in another order differ in the last bit.
     parts = {"indices": gradient._indices(), "values": gradient._values()}
     return {**parts, "is_coalesced": gradient.is_coalesced()}
 
@@ -187,7 +178,7 @@ def _dense(gradient: Any) -> Any:
 def _restored(saved: Any, parameter: nn.Parameter) -> torch.Tensor:
     if isinstance(saved, torch.Tensor):
         return saved.to(parameter.device)
-    # Clones, for their memory may be NumPy's, which zero_grad could not resize.
+    # zero_grad cannot resize memory of NumPy's.
     indices, values = saved["indices"].clone(), saved["values"].clone()
     return _sparse(indices, values, parameter, is_coalesced=saved.get("is_coalesced", True))
 

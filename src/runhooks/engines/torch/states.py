@@ -1,4 +1,4 @@
-"""States of torch in checkpoints: state dicts, shards, generators."""
+"""States of torch: how checkpoints hold them, and how steps carry values."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 import math
 import random
 from collections import Counter, OrderedDict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from runhooks.arrays import trees
-from runhooks.arrays.shards import ArrayInMemory, ShardedArray, Share, parts_of_replicas
+from runhooks.arrays.shards import ShardedArray, Share, parts_of_replicas
 from runhooks.arrays.torch import ARRAYS, from_numpy, is_distributed, numpy_dtype
 from runhooks.graph.objects import MODULE_VERSIONS, STANDS_FOR_ARRAY, stands_for_array
 
@@ -24,10 +24,7 @@ _WRAPPER = nn.parallel.DistributedDataParallel
 
 
 def unwrapped(it: Any) -> Any:
-    """Return the object that ``torch.compile`` or ``DistributedDataParallel`` has wrapped.
-
-    What they make of a module has another name for each of its parameters.
-    """
+    """Return what ``torch.compile`` or ``DistributedDataParallel`` has wrapped, and so renamed."""
     while True:
         inner = it.module if isinstance(it, _WRAPPER) else getattr(it, "_orig_mod", it)
         if inner is it:
@@ -46,17 +43,11 @@ def sharded_tensors(
 ) -> dict[str, ShardedArray]:
     """Return what this rank has to write of those tensors that several ranks hold.
 
-    Args:
-        tensors: All tensors by name.
-        replicas: The names of those that are the same on all ranks, unless they are ``DTensor``
-            objects. Each rank writes some rows of these.
-        share: Which rank this is.
+    Of ``replicas``, the same on all ranks unless they are ``DTensor`` objects, it is some rows.
     """
     found = {name: ARRAYS.sharded(tensor) for name, tensor in tensors.items()}
     sharded = {name: it for name, it in found.items() if it is not None}
-    same = {
-        name: tensor for name, tensor in tensors.items() if name in replicas and name not in sharded
-    }
+    same = {name: tensors[name] for name in tensors if name in replicas and name not in sharded}
     forms = {name: ARRAYS.host_form(tensor) for name, tensor in same.items()}
     return sharded | parts_of_replicas(same, forms, share)
 
@@ -65,16 +56,15 @@ def tensor_of(array: Any, like: torch.Tensor | None, *, copy: bool) -> torch.Ten
     """Return an array of a checkpoint as a tensor; a ``DTensor`` where ``like`` is one.
 
     Args:
-        array: An array of NumPy or an ``ArraySource``, of which only what is needed is read.
-        like: The tensor that it belongs to, or that has its place. None: there is none.
+        array: An array of NumPy or an ``ArraySource``.
+        like: The tensor that it belongs to, or that has its place.
         copy: Whether something else may use the memory of ``array``.
     """
     if like is None or not is_distributed(like) or tuple(like.shape) != tuple(array.shape):
         plain = from_numpy(np.asarray(array), copy=False)
         # As torch places its own: sums of MKL depend on that in their last bit.
         return plain.clone() if copy or plain.data_ptr() % _ALIGNMENT else plain
-    source = ArrayInMemory(array) if isinstance(array, np.ndarray) else array
-    tensor: torch.Tensor = ARRAYS.from_source(source, like)
+    tensor: torch.Tensor = ARRAYS.from_source(array, like)
     return tensor
 
 
@@ -91,11 +81,11 @@ def split(
 
     Args:
         name: The name of the object; its tensors are named ``"<name>/<path>"``.
-        state: Its state dict. A tensor that occurs twice, as a shared parameter does, comes once.
+        state: Its state dict. A tensor that occurs twice comes once.
         in_parts: Whether each rank saves what it has of a tensor that several ranks hold.
 
     Raises:
-        TypeError, ValueError: For what cannot be saved; the error names it.
+        TypeError, ValueError: For what cannot be saved.
     """
     tensors: dict[str, torch.Tensor] = {}
     names: dict[Any, str] = {}
@@ -116,14 +106,11 @@ def split(
 
     leaves = [stand_in(*leaf) for leaf in trees.walk(values, name, _container_of)]
     whole = trees.with_leaves(values, leaves, _container_of)
+    kept = {"state": whole}
     # It says which version of a module's class a state is of.
-    metadata = getattr(state, "_metadata", None)
-    if metadata is None:
-        return tensors, {"state": whole}
-    return tensors, {
-        "state": whole,
-        MODULE_VERSIONS: {key: dict(it) for key, it in metadata.items()},
-    }
+    if (metadata := getattr(state, "_metadata", None)) is not None:
+        kept[MODULE_VERSIONS] = {key: dict(it) for key, it in metadata.items()}
+    return tensors, kept
 
 
 def join(saved: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:
@@ -156,7 +143,7 @@ def names_in(saved: Mapping[str, Any]) -> list[str]:
 def _own_strides(tensor: torch.Tensor) -> tuple[int, ...] | None:
     """Return the strides of ``tensor`` if they fill its memory, and in another order than C's.
 
-    Optimizers of torch that walk raw memory need the order of their parameters in their states.
+    Optimizers that walk raw memory need the order of their parameters in their states.
     """
     shape, strides = tuple(tensor.shape), tensor.stride()
     # The strides of lengths of 1 say nothing, but what torch makes of the tensor takes them on.
@@ -186,7 +173,6 @@ def _laid_out(tensor: torch.Tensor, strides: Sequence[int] | None = None) -> tor
 
 
 def _container_of(value: Any) -> trees.Container | None:
-    """As ``container_of``: checkpoints hold no other containers in the states of objects."""
     is_container = type(value) in _CONTAINERS and not stands_for_array(value)
     return trees.container_of(value) if is_container else None
 
@@ -285,3 +271,62 @@ class RandomStates:
                 "randomness of the others is not resumed",
                 *(len(saved), here),
             )
+
+
+# The dtypes that hold numbers of Python without a loss.
+_NUMBERS: dict[type, torch.dtype] = {
+    bool: torch.bool,
+    int: torch.int64,
+    float: torch.float64,
+    complex: torch.complex128,
+}
+
+
+def is_carried(value: Any) -> bool:
+    """Return whether ``value`` is made of tensors, numbers and arrays of NumPy, and not empty."""
+    leaves = [leaf for _, leaf in trees.walk(value)]
+    return bool(leaves) and all(map(_is_leaf, leaves))
+
+
+def _is_leaf(leaf: Any) -> bool:
+    if isinstance(leaf, np.ndarray | np.generic):
+        return leaf.dtype.kind in "biufc"
+    return isinstance(leaf, torch.Tensor) or type(leaf) in _NUMBERS
+
+
+def kept(value: Any, put: Callable[[Any], Any] | None) -> Any:
+    """Return a carried value as a variable keeps it: in tensors, those of torch put on a device."""
+
+    def kept_leaf(leaf: Any) -> Any:
+        if isinstance(leaf, torch.Tensor):
+            return leaf.detach() if put is None else put(leaf.detach())
+        if type(leaf) in _NUMBERS:
+            return torch.tensor(leaf, dtype=_NUMBERS[type(leaf)], device="cpu")
+        return from_numpy(np.asarray(leaf))
+
+    return trees.mapped(kept_leaf, value)
+
+
+def restorer(value: Any) -> Callable[[Any], Any] | None:
+    """Return what makes a value in the kinds of ``value`` of one that is kept; None: it is one."""
+    restore = [_restorer(leaf) for _, leaf in trees.walk(value)]
+    if all(it is None for it in restore):
+        return None
+
+    def restored(kept: Any) -> Any:
+        pairs = zip(restore, trees.walk(kept), strict=True)
+        return trees.with_leaves(
+            kept, [leaf if it is None else it(leaf) for it, (_, leaf) in pairs]
+        )
+
+    return restored
+
+
+def _restorer(leaf: Any) -> Callable[[torch.Tensor], Any] | None:
+    if isinstance(leaf, torch.Tensor):
+        return None
+    if type(leaf) in _NUMBERS:
+        return torch.Tensor.item  # a number rounds as in a plain loop
+    if isinstance(leaf, np.generic):
+        return lambda tensor: ARRAYS.to_numpy(tensor)[()]
+    return ARRAYS.to_numpy
