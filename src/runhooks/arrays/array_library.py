@@ -21,16 +21,11 @@ def dtype_name(dtype: np.dtype[Any]) -> str | None:
 
 
 def dtype_named(name: str) -> np.dtype[Any]:
-    """Return the dtype called ``name``; ml_dtypes is imported only for a dtype of its own.
-
-    Raises:
-        TypeError: There is none, or its items are Python objects.
-        ImportError: ml_dtypes is needed and not installed.
-    """
+    """Return the dtype of NumPy or ml_dtypes called ``name``; TypeError: it cannot be in a file."""
     try:
         dtype: np.dtype[Any] = np.dtype(name)
     except TypeError:
-        import ml_dtypes  # installed with each framework that makes such arrays
+        import ml_dtypes
 
         if not hasattr(ml_dtypes, name):
             raise
@@ -41,7 +36,7 @@ def dtype_named(name: str) -> np.dtype[Any]:
 
 
 def is_same_kind(one: np.dtype[Any], other: np.dtype[Any]) -> bool:
-    """Return whether both are floats, both integers, both complex numbers, or the same."""
+    """Return whether both are floats, integers or complex numbers, or the same."""
     return one == other or (_kind(one) == _kind(other) and _kind(one) != "")
 
 
@@ -73,7 +68,6 @@ class Packed(NamedTuple):
     data: bytes
 
     def to_numpy(self) -> Array:
-        """Return the items as an array of NumPy."""
         return np.ndarray(self.shape, dtype_named(self.dtype), self.data).copy()
 
 
@@ -144,24 +138,15 @@ class ArrayLibrary(ABC):
         raise NotImplementedError(f"{type(self).__name__} has no from_numpy")
 
     def describes(self, kind: type) -> bool:
-        """Whether ``kind`` describes arrays that have no values yet: ``jax.ShapeDtypeStruct``.
-
-        ``host_form`` and ``place`` then take such a description too.
-        """
+        """Whether ``host_form`` and ``place`` also take ``kind``: ``jax.ShapeDtypeStruct``."""
         return False
 
     def place(self, array: Array, like: Any) -> Any:
-        """Return ``array`` as ``from_numpy`` does, or in its memory, which nothing else uses.
-
-        ``like`` is an array of this library, or what describes one.
-        """
+        """Return ``array`` as ``from_numpy`` does, or in its memory, which nothing else uses."""
         return self.from_numpy(array, like)
 
     def flatten(self, tree: Any) -> Flat | None:
-        """Return the leaves of ``tree`` if the library knows its class as a tree.
-
-        Not asked for those of dicts, lists and tuples.
-        """
+        """Return the leaves of ``tree``, no dict, list or tuple, if the library knows its class."""
         return None
 
     def read_file(self, path: Path) -> Any:
@@ -177,8 +162,8 @@ class ArrayLibrary(ABC):
     def snapshot(self, array: Any) -> Any:
         """Return an array that keeps the values ``array`` has now; does not wait for a device.
 
-        The default returns ``array``. Override it with a copy if arrays can be written to, or their
-        memory given to a later computation; an array of NumPy will do where there is no device.
+        Override it with a copy if arrays can be written to, or their memory given to a later
+        computation; an array of NumPy will do where there is no device.
         """
         return array
 
@@ -232,24 +217,18 @@ class ArrayLibrary(ABC):
         return operator.index(holder.item())
 
     def number(self, array: Any) -> Any:
-        """Return the one real number in ``array``, as it is now; does not wait for a device.
+        """Return the one real number in ``array``, or a copy if a device must be waited for.
 
-        If it cannot be read at once, a copy. None if ``array`` is, or may be, anything else.
+        None if ``array`` is, or may be, anything else.
         """
         return None
 
     def histogram(self, array: Any) -> Any:
-        """Return ``HistogramCounts``, counted where ``array`` lives, or ``array`` if it is smaller.
-
-        It does not wait for a device.
-        """
+        """Return ``HistogramCounts``, or ``array`` if it is smaller; does not wait for a device."""
         return histogram_counts(self.to_numpy(array))
 
     def sum_of_squares(self, array: Any) -> Any:
-        """Return the sum of the squared magnitudes, a real number of at least float32 or an array.
-
-        It is computed where ``array`` lives; does not wait for a device.
-        """
+        """Return the sum of squared magnitudes in float32 or wider; does not wait for a device."""
         flat = self.to_numpy(array).ravel()
         flat = flat.astype(np.complex128 if flat.dtype.kind == "c" else np.float64)
         return np.vdot(flat, flat).real
@@ -281,7 +260,7 @@ class ArrayLibrary(ABC):
         return int(nbytes() if callable(nbytes) else nbytes)
 
     def pack(self, array: Any) -> Packed | None:
-        """Return ``array`` as bytes for a checkpoint; None if ``unpack`` could not restore it."""
+        """Return ``array`` as bytes; None if ``unpack`` could not restore it."""
         host = self.to_numpy(array)
         name = dtype_name(host.dtype)
         return None if name is None else Packed(self.name, name, host.shape, host.tobytes())
@@ -292,7 +271,7 @@ class ArrayLibrary(ABC):
 
 
 def copied(array: Array, into: Array | None) -> Array:
-    """Return a copy of ``array``, in the memory of ``into`` if that has its shape and dtype."""
+    """Return a copy of ``array``, in the memory of ``into`` if it fits."""
     if into is None or (into.shape, into.dtype) != (array.shape, array.dtype):
         return np.copy(array)
     np.copyto(into, array)  # twice as fast as new memory

@@ -59,7 +59,7 @@ def histogram_counts(
     if xp is not np:
         return _counted(values, xp, bincount)
     values = _countable(values)
-    # What NumPy makes of a block stays in the cache, and takes no fresh memory.
+    # What NumPy makes of a block stays in the cache.
     blocks = (values[at : at + _BLOCK] for at in range(0, max(values.size, 1), _BLOCK))
     counts, least, largest, sums, sums_squares = zip(*map(_counted_here, blocks), strict=True)
     return HistogramCounts(sum(counts), min(least), max(largest), sum(sums), sum(sums_squares))
@@ -74,7 +74,7 @@ def _countable(values: NDArray[Any]) -> NDArray[Any]:
 
 
 def _counted_here(block: NDArray[Any]) -> HistogramCounts:
-    """Count as ``_counted`` does with NumPy; several times faster for most float32."""
+    """As ``_counted``; several times faster for most float32."""
     if block.dtype == np.float32 and block.size:
         with np.errstate(invalid="ignore"):
             least, largest = float(block.min()), float(block.max())
@@ -89,7 +89,7 @@ def _counted_here(block: NDArray[Any]) -> HistogramCounts:
 
 
 def _sum(block: NDArray[np.float32]) -> float:
-    # What rounding loses grows with how many are added up in single precision: a few at a time.
+    # A few at a time: rounding loses more, the more are added up in single precision.
     whole = block.size // _ADDED * _ADDED
     partial = np.add.reduce(block[:whole].reshape(_ADDED, -1), axis=0)
     return float(partial.sum(dtype=np.float64) + block[whole:].sum(dtype=np.float64))

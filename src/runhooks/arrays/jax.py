@@ -25,9 +25,9 @@ _READERS = {np.dtype(letter): struct.Struct(letter).unpack for letter in "?bBhHi
 
 
 class JaxArrays(ArrayLibrary):
-    """Arrays of JAX, random keys among them, and objects that stand for one (``__jax_array__``).
+    """Arrays of JAX, random keys, and objects that stand for one (``__jax_array__``).
 
-    An array does not change, but a later step may be given its buffer; so a snapshot is a copy.
+    A snapshot is a copy, as a later step may be given the buffer of an array.
     """
 
     name = "jax"
@@ -51,8 +51,8 @@ class JaxArrays(ArrayLibrary):
         return issubclass(kind, jax.ShapeDtypeStruct)
 
     def place(self, array: Array, like: Any) -> Any:
-        # Put on a device by name, an array would no longer go where the others of a run are.
-        committed = getattr(like, "committed", True)  # a description has only what is wanted
+        # An array that is committed to a device no longer goes where the others of a run are.
+        committed = getattr(like, "committed", True)
         sharding = like.sharding if isinstance(like, _FORMS) and committed else None
         if is_key(like):
             key = jax.random.wrap_key_data(jnp.array(array), impl=_key_impl(like))
@@ -60,10 +60,9 @@ class JaxArrays(ArrayLibrary):
         if (weak := _weak(array, like)) is not None:
             return weak
         if sharding is None:
-            # On a CPU device_put shares aligned memory. Small arrays are copied faster.
+            # device_put shares aligned memory of a CPU. Small arrays are copied faster.
             is_large = array.nbytes >= _LEAST_BYTES_TO_SHARE
             return jax.device_put(array) if is_large else jnp.array(array)
-        # Each device gets its part alone, and each process those of its own devices.
         return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
 
     def flatten(self, tree: Any) -> Flat | None:
@@ -106,10 +105,10 @@ class JaxArrays(ArrayLibrary):
         host = cast(list[Array], jax.device_get(plain))
         if into is None:
             return host
-        # On a CPU they are the very buffers. As long as they are held, a run to which they are
-        # donated copies them, far slower than they are copied here.
+        # On a CPU they are the very buffers: a run to which these are donated would copy them, far
+        # slower.
         return [
-            copied(array, place) if on_cpu(leaf) else array
+            copied(array, place) if _on_cpu(leaf) else array
             for leaf, array, place in zip(plain, host, into, strict=True)
         ]
 
@@ -141,7 +140,7 @@ class JaxArrays(ArrayLibrary):
 
     def number(self, array: Any) -> Any:
         try:
-            # JAX crashes if an array that somebody has deleted is asked whether it is ready.
+            # JAX crashes if a deleted array is asked whether it is ready.
             if array.is_deleted():
                 return None
             read = _READERS[array.dtype]
@@ -156,7 +155,6 @@ class JaxArrays(ArrayLibrary):
         return _copy(array) if is_one else None
 
     def histogram(self, array: Any) -> Any:
-        # An array with fewer numbers than there are counts is the smaller thing to hand over.
         if np.size(array) <= BUCKETS:
             return array
         return histogram_counts(array, jnp, partial(jnp.bincount, length=BUCKETS))
@@ -217,7 +215,7 @@ def _to_write(array: jax.Array) -> Iterator[Shard]:
 def _weak(array: Array, like: Any) -> Any:
     if not is_weak(like) or array.dtype != like.dtype:
         return None
-    # What is written into a weakly typed array becomes one, and nothing else of JAX makes one.
+    # What is written into a weakly typed array becomes one.
     weak = jnp.zeros_like(like).at[...].set(array)
     return jax.device_put(weak, like.sharding) if like.committed else weak
 
@@ -232,13 +230,13 @@ def _made_weak(array: Array) -> jax.Array:
 
 
 def _block(index: Any, shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Where the block begins that the slices ``index`` take out of an array, and its shape."""
+    """The start and the shape of the block that the slices ``index`` take out of an array."""
     bounds = [it.indices(size) for it, size in zip(index, shape, strict=True)]
     return tuple(begin for begin, _, _ in bounds), tuple(end - begin for begin, end, _ in bounds)
 
 
 def is_weak(leaf: Any) -> bool:
-    """Return whether ``leaf`` is weakly typed, as a number of Python is."""
+    """Whether ``leaf`` is weakly typed, as a number of Python is."""
     return isinstance(leaf, jax.Array) and not is_key(leaf) and bool(cast(Any, leaf).weak_type)
 
 
@@ -249,21 +247,19 @@ def is_key(array: Any) -> bool:
 
 
 def _key_impl(like: Any) -> Any:
-    found: list[Any] = []  # a description has no implementation to ask for, but a traced array has
+    found: list[Any] = []  # what is traced says it, a description does not
     jax.eval_shape(lambda key: found.append(jax.random.key_impl(key)), like)
     return found[0]
 
 
-#: Compiled, it copies a small array in a third of the time of ``array.copy()``.
-_copy = jax.jit(jnp.copy)
+_copy = jax.jit(jnp.copy)  # three times as fast as ``array.copy()`` if it is small
 
 
 def _plain(array: Any) -> Any:
     return array if isinstance(array, jax.Array) else jnp.asarray(array)
 
 
-def on_cpu(leaf: Any) -> bool:
-    """Whether ``leaf`` is an array on a CPU."""
+def _on_cpu(leaf: Any) -> bool:
     return isinstance(leaf, jax.Array) and any(it.platform == "cpu" for it in leaf.devices())
 
 

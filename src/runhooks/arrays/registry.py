@@ -1,7 +1,4 @@
-"""Which adapter an array belongs to, and the adapter of NumPy.
-
-The adapter of a framework is imported when the framework is: without it there are no such arrays.
-"""
+"""Which adapter an array belongs to, and that of NumPy; others are imported with the framework."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ _FILES = {".pt": "torch", ".pth": "torch"}
 
 
 class NumpyArrays(ArrayLibrary):
-    """Arrays and scalars of NumPy, subclasses among them."""
+    """Arrays and scalars of NumPy."""
 
     name = "numpy"
 
@@ -67,7 +64,7 @@ class NumpyArrays(ArrayLibrary):
 
 
 def _may_change(array: Any) -> bool:
-    # A record is a view, and so is what diagonal() returns, read-only: others may write to it.
+    # Read-only views, such as diagonal() returns, may be written to by others; so may records.
     while isinstance(array, np.ndarray | np.void):
         if array.flags.writeable:
             return True
@@ -105,13 +102,13 @@ def library_of(value: Any) -> ArrayLibrary:
 
 
 def library_describing(value: Any) -> ArrayLibrary:
-    """Return the adapter for which ``value`` describes an array; ``NO_LIBRARY`` if none does."""
+    """Return the adapter for which ``value`` describes an array, or ``NO_LIBRARY``."""
     found = (library for library in _known() if library.describes(type(value)))
     return next(found, NO_LIBRARY)
 
 
 def flattened(tree: Any) -> Flat | None:
-    """Return what the first adapter that knows ``tree`` as a tree makes of it; None: none does."""
+    """Return ``tree`` flattened by the first adapter that knows its class, or None."""
     found = (library.flatten(tree) for library in _known())
     return next((flat for flat in found if flat is not None), None)
 
@@ -122,7 +119,7 @@ def global_generators() -> dict[str, Any]:
 
 
 def generator_state(generator: Any) -> GeneratorAccess | None:
-    """Return how to read and set the state of ``generator``; None if no library knows it."""
+    """Return how to read and set the state of ``generator``, or None."""
     found = (library.generator_state(generator) for library in _known())
     return next((access for access in found if access is not None), None)
 
@@ -133,11 +130,7 @@ def library_of_file(suffix: str) -> ArrayLibrary | None:
 
 
 def unpack(packed: Packed) -> Any:
-    """Return the array that ``library_of(array).pack(array)`` made ``packed`` of.
-
-    Raises:
-        ImportError: Its library is not registered, or not installed.
-    """
+    """Return the array that was packed; ImportError if its library is not registered."""
     name = packed.kind.partition(" ")[0]
     for library in (*_registered, NUMPY):
         if library.name == name:

@@ -36,7 +36,7 @@ class ShardedArray(NamedTuple):
     Attributes:
         shape: The shape of the whole array.
         dtype: Its dtype on the host.
-        shards: The blocks; those of all processes make up the array, each item once.
+        shards: The blocks; those of all processes make up the array.
         sample: A few items of an array that all processes hold in whole, to see that they agree;
             None for one that they hold in parts.
     """
@@ -81,8 +81,7 @@ def loaded_from(
 ) -> list[_Loaded]:
     """Return what ``load`` makes of each of ``wanted``, for which it reads the array ``name_of``.
 
-    Large ``ArraySource`` objects, and those in a store, are read in threads, several at a time; a
-    small one is read from a disk before a thread could do it.
+    Large ``ArraySource`` objects, and those in a store, are read in threads.
     """
     listed = list(wanted)
     here: list[int] = []
@@ -123,7 +122,7 @@ class Share(NamedTuple):
         begin, end = (total * rank // self.size for rank in (self.rank, self.rank + 1))
         at, found = 0, []
         for count, row_bytes in listed:
-            # A row belongs to the process in whose part of all bytes its first byte is.
+            # A row belongs to the process in whose part its first byte is.
             first, last = (
                 min(max(-((at - edge) // row_bytes), 0), count) if row_bytes else 0
                 for edge in (begin, end)
@@ -134,7 +133,7 @@ class Share(NamedTuple):
 
 
 def block(start: Sequence[int], shape: Sequence[int]) -> tuple[slice, ...]:
-    """Return the slices that take the block of ``shape`` at ``start`` out of an array."""
+    """Return the slices of the block of ``shape`` at ``start``."""
     return tuple(map(slice, start, map(add, start, shape)))
 
 
@@ -181,18 +180,17 @@ def make_up_each(shapes: Array, counts: Array, starts: Array, sizes: Array) -> A
     """Return whether the blocks of each of several arrays cover it, each item once, in O(blocks).
 
     Args:
-        shapes: The shape of each array, all of as many dimensions, ``[arrays, dimensions]``, int64.
-        counts: The number of blocks of each, ``[arrays]``.
+        shapes: The shape of each array, ``[arrays, dimensions]``, int64.
+        counts: The number of blocks of each.
         starts: The start of each block, those of an array together, ``[blocks, dimensions]``.
-        sizes: The shape of each block.
+        sizes: The shape of each.
     """
     rooms = np.repeat(shapes, counts, axis=0)
     outside = ((starts < 0) | (sizes < 0) | (starts > rooms - sizes)).any(axis=1)
     ends = np.cumsum(counts)
     sound: Array = _sums(np.array(outside, np.uint64), ends) == 0
-    # Each axis is stretched at random, modulo a prime. Blocks that make up the array have its
-    # volume all the same. If they overlap and leave a gap, their volumes differ from it but for a
-    # chance of 1 in 2**62, times the square of the number of dimensions.
+    # Each axis is stretched at random, modulo a prime. Blocks that overlap and leave a gap have
+    # another volume, but for a chance of 1 in 2**62, times the square of the number of dimensions.
     for _ in range(_DRAWS):
         of_blocks: Array = np.ones(len(starts), np.uint64)
         of_arrays: Array = np.ones(len(shapes), np.uint64)
@@ -227,7 +225,7 @@ def _drawn(key: np.uint64, at: Array) -> Array:
 
 
 def key_of(name: str, start: Sequence[int]) -> str:
-    """Return the name of the block of the array ``name`` that begins at ``start``."""
+    """Return the name of the block of ``name`` at ``start``."""
     return f"{name}@{','.join(map(str, start))}"
 
 

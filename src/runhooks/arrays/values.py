@@ -94,7 +94,7 @@ def snapshot(value: Any) -> Any:
 
 def _is_at_hand(value: Any) -> bool:
     """Whether ``value``, of no known library, is read without waiting for a device."""
-    # Tables of pandas and others, which may change, have to_numpy; arrays of devices do not.
+    # Tables of pandas and others have to_numpy; arrays of devices do not.
     is_host = isinstance(value, np.flatiter) or hasattr(value, "to_numpy")
     return is_host or not any(hasattr(value, name) for name in _READ_LATER)
 
@@ -112,10 +112,7 @@ def _as_now(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def host_form(value: Any) -> tuple[tuple[int, ...], np.dtype[Any]] | None:
-    """Return the shape and dtype of ``to_numpy(value)``, or None if the array does not tell them.
-
-    It does not wait for a device. Raises ValueError if elements of a list have different shapes.
-    """
+    """Return the shape and dtype of ``to_numpy(value)``, without waiting, or None if not known."""
     if type(value) in _CONTAINERS and not _CONSTANTS.issuperset(map(type, value)):
         forms = [host_form(element) for element in value]
         known = [form for form in forms if form is not None]

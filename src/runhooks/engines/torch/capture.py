@@ -97,7 +97,7 @@ class Capture:
         self._objects.has_logged_eager = True
         _log.info(
             "in runs that ask for activations, or for gradients of a compiled step, what "
-            "torch.compile made runs eagerly: numbers may differ by rounding, and dropout may draw others"
+            "torch.compile made runs eagerly: numbers may differ by rounding or in dropout"
         )
 
     def _parameters(self, name: str) -> dict[str, nn.Parameter]:

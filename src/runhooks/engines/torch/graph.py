@@ -115,7 +115,6 @@ class Graph(ValueGraph):
 
     @property
     def objects(self) -> TorchObjects:
-        """The objects that its steps change, by name."""
         return self._objects
 
     @property
@@ -176,20 +175,20 @@ def graph(
             as for ``rh.graph``: names for what else it returns, or for all its elements.
         name: The name of the operation that makes a step and increases the global step.
         data: The source of the parameters of ``fn`` without a default, as for ``rh.inputs``, such
-            as a loader. An element is a tuple in their order, or has their names: a dict, a named
-            tuple or a dataclass. None: each is a placeholder with its name. A parameter called
-            ``step`` or ``global_step`` receives the global step; one called ``key`` or ``rng``, a
-            fresh ``torch.Generator`` in each run; one with the name of an object, that object.
+            as a loader. An element is a tuple in their order, or has their names. None: each is a
+            placeholder with its name. A parameter called ``step`` or ``global_step`` receives the
+            global step; ``key`` or ``rng``, a fresh ``torch.Generator`` in each run; one with the
+            name of an object, that object.
         epochs: How many times to go through ``data``, if it can be iterated again. None: forever.
         steps_per_epoch: How many steps count as an epoch, where ``data`` do not tell.
         device: As for ``Graph``.
         **objects: What the step changes, as for ``Graph``. And values that it carries from run to
             run, such as ``hidden=torch.zeros(1, 4, 8)``: tensors, numbers, arrays of NumPy, and
-            dicts, lists, tuples and dataclasses of these. It receives them by its parameters of
-            these names, in the kinds given here, and returns them anew: first, in the order of the
-            parameters, or by name in a dict. They are stored detached, saved, and fetched as they
-            were before the run. Or functions that return such values, called at each start and when
-            the graph is made; or a tensor, as ``noise=lambda: rh.placeholder_with_default(0.0)``.
+            trees of these. It receives them by its parameters of these names, in the kinds given
+            here, and returns them anew: first, in the order of the parameters, or by name in a
+            dict. They are stored detached, and fetched as they were before the run. Or functions
+            that return such values, called at each start and when the graph is made; or a tensor,
+            as ``noise=lambda: rh.placeholder_with_default(0.0)``.
 
     Raises:
         TypeError, ValueError: As ``Graph`` and ``step``; for a value that is no parameter of
@@ -325,7 +324,7 @@ def _add_outputs(
     name: str,
     controls: Sequence[Operation] = (),
 ) -> None:
-    """Add the outputs ``wanted`` of the step ``op``, called ``name``; ``controls`` go with each."""
+    """Add the outputs ``wanted`` of the step ``op``; ``controls`` go with each."""
     within.objects.steps[op.name] = fn
     warn_of_forgotten(within.scope + name, fn, within.objects)
     for output in wanted:
@@ -351,10 +350,7 @@ def _add_carrying_step(
     data: Any,
     epochs: int | None,
 ) -> None:
-    """Add a step that takes ``values`` and returns them anew, and what stores these.
-
-    ``tensors``: the names of parameters that are given as tensors, whatever their defaults.
-    """
+    """Add a step that takes ``values`` and returns them anew, and what stores these."""
     named = checked_outputs(outputs)
     wanted = _checked_names(within, fn, name, [it for it in nest.leaves(named) if it not in values])
     called, parameters = _called(within, fn, {*values, *tensors})

@@ -41,10 +41,7 @@ def whole_here(tensor: Any) -> Any:
 def sharded_tensors(
     tensors: Mapping[str, torch.Tensor], replicas: Collection[str], share: Share
 ) -> dict[str, ShardedArray]:
-    """Return what this rank has to write of those tensors that several ranks hold.
-
-    Of ``replicas``, the same on all ranks unless they are ``DTensor`` objects, it is some rows.
-    """
+    """Return what this rank has to write of tensors that several hold, as all do ``replicas``."""
     found = {name: ARRAYS.sharded(tensor) for name, tensor in tensors.items()}
     sharded = {name: it for name, it in found.items() if it is not None}
     same = {name: tensors[name] for name in tensors if name in replicas and name not in sharded}
@@ -53,12 +50,9 @@ def sharded_tensors(
 
 
 def tensor_of(array: Any, like: torch.Tensor | None, *, copy: bool) -> torch.Tensor:
-    """Return an array of a checkpoint as a tensor; a ``DTensor`` where ``like`` is one.
+    """Return an array of a checkpoint as a tensor; a ``DTensor`` where ``like``, in its place, is.
 
-    Args:
-        array: An array of NumPy or an ``ArraySource``.
-        like: The tensor that it belongs to, or that has its place.
-        copy: Whether something else may use the memory of ``array``.
+    ``copy``: something else may use the memory of ``array``.
     """
     if like is None or not is_distributed(like) or tuple(like.shape) != tuple(array.shape):
         plain = from_numpy(np.asarray(array), copy=False)
@@ -77,15 +71,9 @@ _CONTAINERS = (dict, OrderedDict, Counter, list, tuple)
 def split(
     name: str, state: Mapping[str, Any], *, in_parts: bool = False
 ) -> tuple[dict[str, torch.Tensor], Any]:
-    """Return the tensors of a state by name, and the rest, where their names stand for them.
+    """Return the tensors of a state by ``"<name>/<path>"``, and the rest, with these for them.
 
-    Args:
-        name: The name of the object; its tensors are named ``"<name>/<path>"``.
-        state: Its state dict. A tensor that occurs twice comes once.
-        in_parts: Whether each rank saves what it has of a tensor that several ranks hold.
-
-    Raises:
-        TypeError, ValueError: For what cannot be saved.
+    ``in_parts``: each rank saves what it has of a tensor that several ranks hold.
     """
     tensors: dict[str, torch.Tensor] = {}
     names: dict[Any, str] = {}
@@ -135,18 +123,18 @@ def join(saved: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> dict[
 
 
 def names_in(saved: Mapping[str, Any]) -> list[str]:
-    """Return the names of the tensors that ``split`` has taken out, as often as they occur."""
+    """Return the names of the tensors in what ``split`` has split, as often as they occur."""
     leaves = trees.walk(saved["state"], of=_container_of)
     return [leaf[1] for _, leaf in leaves if stands_for_array(leaf)]
 
 
 def _own_strides(tensor: torch.Tensor) -> tuple[int, ...] | None:
-    """Return the strides of ``tensor`` if they fill its memory, and in another order than C's.
+    """Return the strides of ``tensor`` if they fill its memory, in another order than C's.
 
-    Optimizers that walk raw memory need the order of their parameters in their states.
+    Some optimizers need the order of their parameters in their states.
     """
     shape, strides = tuple(tensor.shape), tensor.stride()
-    # The strides of lengths of 1 say nothing, but what torch makes of the tensor takes them on.
+    # Strides of lengths of 1 say nothing, but what torch makes of the tensor takes them on.
     if is_distributed(tensor) or (tensor.is_contiguous() and 1 not in shape):
         return None
     in_c_order = tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
@@ -214,8 +202,7 @@ def _memory(tensor: Any, name: str) -> Any:
     return *place, tuple(tensor.shape), tensor.stride(), tensor.is_conj(), tensor.is_neg()
 
 
-#: In the place of the state of a random generator: the seed to begin with.
-SEED = "seed"
+SEED = "seed"  # stands for the state of a random generator
 
 
 class StateAsDict:
@@ -235,7 +222,6 @@ class StateAsDict:
 
     @property
     def takes_seed(self) -> bool:
-        """Whether it is a random generator of torch."""
         return isinstance(self._of, torch.Generator)
 
 

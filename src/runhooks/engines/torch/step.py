@@ -38,18 +38,15 @@ _NOTE = (
 )
 
 
-# Kinds of devices that have random generators of their own.
-_WITH_GENERATORS = ("cpu", "cuda", "xpu", "mps")
+_WITH_GENERATORS = ("cpu", "cuda", "xpu", "mps")  # devices
 
-# Their elements are looked at one by one; other classes may know how to move themselves.
-_PLAIN = (dict, list, tuple)
+_PLAIN = (dict, list, tuple)  # others may know how to move themselves
 
 
 class StepEngine(TorchEngine):
     """The torch engine for a graph whose steps change ``objects``, and compute on ``device``.
 
-    Operations that do not depend on a step are computed first, so that they find the objects as
-    they were when the run began; then the steps; then what depends on them.
+    What does not depend on a step comes first, and so finds the objects as they were.
     """
 
     def __init__(self, objects: TorchObjects, device: torch.device | None = None) -> None:
@@ -165,9 +162,9 @@ def step_function(
     *,
     carries: bool = False,
 ) -> Callable[..., Any]:
-    """Return what a step calls: ``fn``, counted by ``objects``, its ``outputs`` checked at first.
+    """Return ``fn``, counted by ``objects``, its ``outputs`` checked at first.
 
-    ``carries``: they are the last of what ``fn`` returns, behind its states.
+    ``carries``: they are the last of what it returns, behind its states.
     """
     unseen = [output_of(name, output, outputs) for output in outputs]
 
@@ -175,7 +172,6 @@ def step_function(
         objects.begun += 1
         with SteppedOptimizers() as stepped:
             returned = fn(*args)
-        # In the first run, and not when a hook asks for one hours later.
         while unseen:
             unseen[-1](returned[-1] if carries else returned)
             unseen.pop()
@@ -192,10 +188,7 @@ def carrying_step(
 ) -> Callable[..., tuple[Any, ...]]:
     """Return a step from its arguments to its new states and a dict of its outputs.
 
-    Args:
-        fn: The user's step, which takes all arguments by position.
-        states: What its states begin with, by their places among the arguments.
-        rule: Divides what it returns.
+    ``states``: what its states begin with, by their places among the arguments.
     """
     restorers = {place: restorer(value) for place, value in states.items()}
     is_known = False  # what it returns
