@@ -6,6 +6,7 @@ import operator
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +18,11 @@ from runhooks.arrays.shards import Array, ArraySource, ShardedArray, read_block
 
 def dtype_name(dtype: np.dtype[Any]) -> str | None:
     """Return a name that ``dtype_named`` turns back into ``dtype``, or None, as for records."""
-    return next((name for name in (dtype.str, dtype.name) if _is_name_of(name, dtype)), None)
+    for name in (dtype.str, dtype.name):
+        with suppress(TypeError, ImportError):
+            if dtype_named(name) == dtype:
+                return name
+    return None
 
 
 def dtype_named(name: str) -> np.dtype[Any]:
@@ -43,13 +48,6 @@ def is_same_kind(one: np.dtype[Any], other: np.dtype[Any]) -> bool:
 def _kind(dtype: np.dtype[Any]) -> str:
     match = re.match(r"bfloat|float|u?int|complex", dtype.name)
     return match[0].lstrip("bu") if match else ""
-
-
-def _is_name_of(name: str, dtype: np.dtype[Any]) -> bool:
-    try:
-        return dtype_named(name) == dtype
-    except (TypeError, ImportError):
-        return False
 
 
 class Packed(NamedTuple):
@@ -79,7 +77,7 @@ class Flat(NamedTuple):
 
 
 class GeneratorAccess(NamedTuple):
-    """How to read the state of a random generator, a value for checkpoints, and how to set it."""
+    """How to read the state of a random generator, for checkpoints, and how to set it."""
 
     get: Callable[[], Any]
     set: Callable[[Any], None]
@@ -88,8 +86,8 @@ class GeneratorAccess(NamedTuple):
 class ArrayLibrary(ABC):
     """The adapter of one array library.
 
-    A subclass must define ``owns``. The other methods work for any array that NumPy can read
-    through ``numpy()``, ``__array__`` or DLPack; override those that the library does better.
+    A subclass must define ``owns``. The other methods work for arrays that NumPy can read through
+    ``numpy()``, ``__array__`` or DLPack; override those that the library does better.
 
         class CupyArrays(ArrayLibrary):
             name = "cupy"
@@ -150,9 +148,7 @@ class ArrayLibrary(ABC):
         return None
 
     def read_file(self, path: Path) -> Any:
-        """Return the nested structure in a file of the library's own format, its arrays on the CPU.
-
-        Nothing in the file may be executed.
+        """Return what a file of the library's own format holds, arrays on the CPU; execute nothing.
 
         Raises:
             ValueError: It is damaged, or not such a file.
@@ -196,11 +192,7 @@ class ArrayLibrary(ABC):
         return host if into is None else list(map(copied, host, into))
 
     def sharded(self, array: Any) -> ShardedArray | None:
-        """Return what this process has of ``array``, in blocks for ``to_host``; None: all of it.
-
-        Raises:
-            TypeError: The parts of the processes do not make up the array.
-        """
+        """Return what this process has of ``array``, in blocks for ``to_host``; None: all of it."""
         return None
 
     def from_source(self, source: ArraySource | Array, like: Any) -> Any:

@@ -37,8 +37,7 @@ class JaxArrays(ArrayLibrary):
         return is_array or hasattr(kind, "__jax_array__")
 
     def to_numpy(self, array: Any) -> Array:
-        plain = _plain(array)
-        return np.asarray(jax.random.key_data(plain) if is_key(plain) else plain)
+        return np.asarray(_data(_plain(array)))
 
     def from_numpy(self, array: Array, like: Any = None) -> Any:
         if like is None:
@@ -77,8 +76,8 @@ class JaxArrays(ArrayLibrary):
         array = _plain(array)
         if isinstance(array, jax.core.Tracer):
             raise TypeError(
-                f"{array} has no values while JAX traces it: return it from the function that is "
-                "compiled, and use it outside"
+                f"{array} has no values while JAX traces it: return it from the compiled function, "
+                "and use it outside"
             )
         if not (array.is_fully_addressable or array.is_fully_replicated):
             raise TypeError(
@@ -95,13 +94,13 @@ class JaxArrays(ArrayLibrary):
             array.copy_to_host_async()
 
     def host_form(self, array: Any) -> tuple[tuple[int, ...], Any]:
-        plain = jax.eval_shape(jax.random.key_data, array) if is_key(array) else array
+        plain = jax.eval_shape(_data, array) if is_key(array) else array
         return plain.shape, plain.dtype
 
     def to_host(
         self, arrays: Sequence[Any], into: Sequence[Array | None] | None = None
     ) -> list[Array]:
-        plain = [jax.random.key_data(array) if is_key(array) else array for array in arrays]
+        plain = list(map(_data, arrays))
         host = cast(list[Array], jax.device_get(plain))
         if into is None:
             return host
@@ -115,7 +114,7 @@ class JaxArrays(ArrayLibrary):
     def sharded(self, array: Any) -> ShardedArray | None:
         if not isinstance(array, jax.Array) or array.is_fully_addressable:
             return None
-        data = jax.random.key_data(array) if is_key(array) else array
+        data = _data(array)
         return ShardedArray(data.shape, np.dtype(data.dtype), tuple(_to_write(data)))
 
     def from_source(self, source: ArraySource | Array, like: Any) -> Any:
@@ -174,7 +173,7 @@ class JaxArrays(ArrayLibrary):
         if not isinstance(array, jax.Array) or isinstance(array, jax.core.Tracer):
             return None
         if is_key(array):
-            data = np.asarray(jax.random.key_data(array))
+            data = self.to_numpy(array)
             impl = str(jax.random.key_impl(array))
             return Packed(f"{self.name} {_KEY}", impl, data.shape, data.tobytes())
         packed = super().pack(array)
@@ -244,6 +243,10 @@ def is_key(array: Any) -> bool:
     """Whether ``array`` holds random keys."""
     dtype = array.dtype
     return not isinstance(dtype, np.dtype) and bool(jnp.issubdtype(dtype, jax.dtypes.prng_key))
+
+
+def _data(array: Any) -> Any:
+    return jax.random.key_data(array) if is_key(array) else array
 
 
 def _key_impl(like: Any) -> Any:

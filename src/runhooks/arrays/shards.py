@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from operator import add
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -244,7 +244,8 @@ def parts_of_replicas(
     for (name, array), (first, last) in zip(arrays.items(), share.rows(counts), strict=True):
         shape, dtype = forms[name]
         start = (first, *(0 for _ in shape[1:])) if shape else ()
-        shards = (Shard(start, _rows(array, first, last)),) if first < last else ()
+        rows = array[first:last] if array.ndim else array
+        shards = (Shard(start, rows),) if first < last else ()
         found[name] = ShardedArray(shape, dtype, shards, _sample(array))
     return found
 
@@ -255,54 +256,43 @@ def to_host(
     sharded: Mapping[str, ShardedArray],
     into: Mapping[str, Array] | None,
 ) -> dict[str, Any]:
-    """Return arrays and blocks of arrays on the host, copied in one batch.
+    """Return arrays, or what is ``sharded`` of them, on the host, copied in one batch.
 
-    Args:
-        copy: ``to_host`` of their library.
-        arrays: The arrays by name.
-        sharded: Those of which this process has a part to write.
-        into: As for ``ArrayLibrary.to_host``, by name and by ``key_of``.
+    ``copy``: ``to_host`` of their library. ``into``: as for that, by name and by ``key_of``.
     """
-    keys, values = [], []
-    for name, array in arrays.items():
-        if name in sharded:
-            keys += [key_of(name, it.start) for it in sharded[name].shards]
-            values += [it.values for it in sharded[name].shards]
-        else:
-            keys.append(name)
-            values.append(array)
-    host = iter(copy(values, None if into is None else [into.get(key) for key in keys]))
+    parts = {**arrays, **sharded}
+    pairs = list(_by_key(parts))
+    places = None if into is None else [into.get(key) for key, _ in pairs]
+    host = iter(copy([values for _, values in pairs], places))
     sampled = [it.sample for it in sharded.values() if it.sample is not None]
     samples = iter([np.array(it) for it in copy(sampled, None)])
     copied: dict[str, Any] = {}
-    for name in arrays:
-        if name not in sharded:
+    for name, part in parts.items():
+        if isinstance(part, ShardedArray):
+            shards = tuple(Shard(it.start, next(host)) for it in part.shards)
+            sample = None if part.sample is None else next(samples)
+            copied[name] = part._replace(shards=shards, sample=sample)
+        else:
             copied[name] = next(host)
-            continue
-        shards = tuple(Shard(it.start, next(host)) for it in sharded[name].shards)
-        sample = None if sharded[name].sample is None else next(samples)
-        copied[name] = sharded[name]._replace(shards=shards, sample=sample)
     return copied
 
 
 def by_key(arrays: Mapping[str, Any]) -> dict[str, Array]:
     """Return the arrays and blocks by the keys that ``to_host`` looks for in ``into``."""
-    found: dict[str, Array] = {}
+    return dict(_by_key(arrays))
+
+
+def _by_key(arrays: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for name, array in arrays.items():
         if isinstance(array, ShardedArray):
-            found.update((key_of(name, it.start), it.values) for it in array.shards)
+            yield from ((key_of(name, it.start), it.values) for it in array.shards)
         else:
-            found[name] = array
-    return found
+            yield name, array
 
 
 def volume(shape: Sequence[int]) -> int:
     """Return how many items an array of ``shape`` has."""
     return math.prod(shape)
-
-
-def _rows(array: Any, first: int, last: int) -> Any:
-    return array[first:last] if array.ndim else array
 
 
 def _sample(array: Any) -> Any:

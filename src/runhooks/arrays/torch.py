@@ -21,9 +21,9 @@ from runhooks.arrays.histogram import BUCKETS, HistogramCounts, histogram_counts
 from runhooks.arrays.shards import Array, ArraySource, Shard, ShardedArray, read_block
 from runhooks.errors import cause
 
-#: By size in bytes: integers that carry the bits of a dtype which NumPy itself lacks.
+# By size in bytes: integers that carry the bits of a dtype which NumPy lacks.
 _BITS = {1: (torch.uint8, np.uint8), 2: (torch.int16, np.int16)}
-_PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 _FLOAT32_MAX = torch.finfo(torch.float32).max
 
 
@@ -85,7 +85,6 @@ class TorchArrays(ArrayLibrary):
             for array in arrays
         ]
         synchronize(arrays)
-        places = [None] * len(arrays) if into is None else into
 
         def array_of(array: Any, copy: Any, place: Array | None) -> Array:
             if copy is None:
@@ -95,7 +94,7 @@ class TorchArrays(ArrayLibrary):
             own = _exact(copy, _read_only)
             return own if into is None else copied(own, place)
 
-        return [array_of(*it) for it in zip(arrays, host, places, strict=True)]
+        return list(map(array_of, arrays, host, into or [None] * len(arrays)))
 
     def sharded(self, array: Any) -> ShardedArray | None:
         if not is_distributed(array):
@@ -125,19 +124,18 @@ class TorchArrays(ArrayLibrary):
     def check_readable(self, array: Any) -> None:
         if isinstance(array, torch.Tensor) and array.is_meta:
             raise TypeError("a tensor on the meta device has no values: give one on another device")
-        # Whoever reads it in one process alone waits for the others, for ever.
-        if type(array) is not torch.Tensor and hasattr(array, "full_tensor"):
+        if is_distributed(array):  # who reads it in one process alone would wait for the others
             raise TypeError(
                 f"a {type(array).__name__} is spread over several processes: give what its "
-                "full_tensor() returns, called in all of them, or to_local(), the part of this "
-                "one; in a graph, give rh.call(lambda w: w.full_tensor(), tensor)"
+                "full_tensor() returns, called in all of them, or its to_local(); in a graph, "
+                "rh.call(lambda w: w.full_tensor(), tensor)"
             )
 
     def index(self, array: Any) -> Any:
         return super().index(array.clone())  # it would be locked in its size, as in _read_only
 
     def number(self, array: Any) -> float | None:
-        if type(array) not in _PLAIN or not array.is_cpu:
+        if type(array) not in PLAIN or not array.is_cpu:
             return None
         try:
             number = array.item()
@@ -201,7 +199,7 @@ class TorchArrays(ArrayLibrary):
 
 def is_distributed(tensor: Any) -> bool:
     """Return whether ``tensor`` is a ``DTensor``, of which each process holds a part."""
-    return type(tensor) not in _PLAIN and hasattr(tensor, "full_tensor")
+    return type(tensor) not in PLAIN and hasattr(tensor, "full_tensor")
 
 
 def whole(tensor: Any) -> Any:
@@ -213,8 +211,7 @@ def _block(tensor: Any) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     """Return the start and the shape of this process's part of a ``DTensor``; None: it has none."""
     if any(it.is_partial() for it in tensor.placements):
         raise TypeError(
-            f"a DTensor has parts still to be summed, its placements are {tensor.placements}: call "
-            "redistribute() before"
+            f"a DTensor has parts still to be summed, {tensor.placements}: call redistribute()"
         )
     if tensor.device_mesh.get_coordinate() is None or not tensor.to_local().numel():
         return None

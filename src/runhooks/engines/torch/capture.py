@@ -28,7 +28,7 @@ from runhooks.engines.torch.objects import (
     rate_in,
     tensors_in,
 )
-from runhooks.engines.torch.pending import updated_by
+from runhooks.engines.torch.states import updated_by
 from runhooks.graph import nest
 from runhooks.graph.graph import Graph
 from runhooks.graph.named_values import NamedValues, to_feed
@@ -57,7 +57,6 @@ class Capture:
         }
 
     def check_without_step(self) -> None:
-        """Raise ValueError if what is asked for exists only when a step is made."""
         names = [f"{GRADIENTS}/{name}" for name in self._names[GRADIENTS]]
         names += [GLOBAL_NORM] * bool(self._names[GLOBAL_NORM])
         if names:
@@ -139,7 +138,7 @@ class Captured:
     def _take_gradients(self, optimizer: Optimizer) -> None:
         self._has_stepped = True
         own = {id(p): p for p in updated_by([optimizer])}
-        # Optimizers that unscale the gradients of a GradScaler themselves are given the scale.
+        # Optimizers that unscale gradients themselves are given the scale.
         scale = getattr(optimizer, "grad_scale", None)
         for parameters in self._targets.values():
             for p in parameters.values():
@@ -152,8 +151,6 @@ class Captured:
                     self._norms[key] = norm if scale is None else norm / scale
 
     def taker_of_activation(self, name: str) -> Any:
-        """Return a forward hook that copies what the module returns."""
-
         def take(module: nn.Module, args: Any, output: Any) -> None:
             self._activations[name] = nest.map_leaves(cloned, output)
 
@@ -248,7 +245,7 @@ def _norm_of(tensor: torch.Tensor) -> Any:
 
 
 class ObjectTensors(NamedValues):
-    """The values of ``objects`` as tensors of ``graph``, one for each name that is asked for."""
+    """The values of ``objects`` as tensors of ``graph``, made when they are asked for."""
 
     def __init__(self, graph: Graph, objects: TorchObjects) -> None:
         super().__init__(graph)
@@ -256,12 +253,11 @@ class ObjectTensors(NamedValues):
         self._carried: dict[str, frozenset[str]] = {}  # the paths in each
 
     def carry(self, name: str, tensor: Tensor, paths: frozenset[str]) -> None:
-        """Let ``name`` mean the state ``tensor``, and names below it its parts, at ``paths``."""
+        """Let ``name`` mean ``tensor``, and names below it its parts, at ``paths``."""
         self.add(name, tensor)
         self._carried[name] = paths
 
     def given(self, name: str) -> Tensor | None:
-        """Return the tensor that steps are given by this name."""
         return self._given.get(name)
 
     def has(self, name: str) -> bool:
@@ -296,14 +292,13 @@ class ObjectTensors(NamedValues):
 
     def _part(self, name: str, owner: str, path: str) -> Operation:
         whole, children = self._given[owner], self._graph.engine.children
-        missing = partial(ValueError, f"{owner!r} has lost {path!r}")
         return Operation(
             self._graph,
             "Part",
             name,
             # After the state, and before what else is added.
             whole.op.number + (zlib.crc32(path.encode()) + 1) / 2**33,
-            fn=Below(path, children, lambda whole: missing()),
+            fn=Below(path, children, lambda _: ValueError(f"{owner!r} has lost {path!r}")),
             args=(whole,),
             inputs=(whole,),
             read_args=nest.args_reader((whole,)),
@@ -311,12 +306,12 @@ class ObjectTensors(NamedValues):
         )
 
     def _capture(self, name: str, kind: str, target: str) -> Operation:
-        def read(captured: Any) -> Any:
-            return captured.read(kind, target)
-
-        effect = Effect.CAPTURE if kind == ACTIVATIONS else Effect.STEP_CAPTURE
         return self._operation(
-            name, effect, read, (kind, target), lambda values: (values[CAPTURED],)
+            name,
+            Effect.CAPTURE if kind == ACTIVATIONS else Effect.STEP_CAPTURE,
+            lambda captured: captured.read(kind, target),
+            (kind, target),
+            lambda values: (values[CAPTURED],),
         )
 
     def _operation(

@@ -45,7 +45,7 @@ def warn_of_forgotten(step: str, fn: Callable[..., Any], objects: TorchObjects) 
 
 
 def _used_by(fn: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
-    """Yield what ``fn`` refers to outside itself; of a method, the attributes of its object."""
+    """Yield what ``fn`` refers to outside itself, and the attributes of its object."""
     whole = inspect.unwrap(fn)
     with suppress(TypeError, ValueError):  # it is not written in Python, or not defined yet
         found = inspect.getclosurevars(whole)
@@ -66,18 +66,16 @@ class Graph(ValueGraph):
     - ``"loss"``: an output of a step;
     - ``"model/conv1.weight"``: a parameter or a buffer, as before the run; ``"model/conv1"``: all
       of a module, in a dict;
-    - ``"gradients/model/conv1.weight"``: a gradient as the optimizer was about to apply it, after
-      clipping, or as the step has left it if it called none; ``"gradients/model"``;
-      ``"global_gradient_norm"``;
+    - ``"gradients/model/conv1.weight"``: a gradient as the optimizer was about to apply it, or as
+      the step has left it if it called none; ``"gradients/model"``; ``"global_gradient_norm"``;
     - ``"activations/model/conv1"``: what a submodule returned in its last call;
     - ``"optimizer/learning_rate"``, or ``"learning_rate"`` if there is one optimizer: a number, or
       a list of one for each group where these differ; ``"optimizer/learning_rate/1"``: of a group;
     - ``"scaler/scale"`` of a ``GradScaler``, which waits for its device.
 
-    A run makes the steps that its fetches need. Runs that ask for activations, or for gradients of
-    a compiled step, execute eagerly what ``torch.compile`` compiled. A function of ``rh.call``
-    leaves random generators and the modes of modules as they were, unless a step or an assignment
-    needs its value; a thread that draws meanwhile needs a generator of its own.
+    A function of ``rh.call`` leaves random generators and the modes of modules as they were, unless
+    a step or an assignment needs its value; a thread that draws meanwhile needs a generator of its
+    own.
 
     Args:
         device: Where the steps compute, such as ``"cuda"``. Modules are moved there now, and each
@@ -169,10 +167,10 @@ def graph(
     This is a ``Graph(**objects)`` with one ``step``.
 
     Args:
-        fn: Your own function, which changes the objects in place and returns its outputs: a dict, a
-            named tuple or a dataclass has them by name, anything else in order. Or it returns None.
-        outputs: Names of the outputs that others may fetch. With values that the step returns anew,
-            as for ``rh.graph``: names for what else it returns, or for all its elements.
+        fn: Your own function, which changes the objects in place and returns its outputs, by name
+            (a dict, a named tuple or a dataclass) or in order, or None.
+        outputs: Names of the outputs that others may fetch; with values that the step returns anew,
+            as for ``rh.graph``.
         name: The name of the operation that makes a step and increases the global step.
         data: The source of the parameters of ``fn`` without a default, as for ``rh.inputs``, such
             as a loader. An element is a tuple in their order, or has their names. None: each is a
@@ -192,7 +190,7 @@ def graph(
 
     Raises:
         TypeError, ValueError: As ``Graph`` and ``step``; for a value that is no parameter of
-            ``fn``; in the first run, if ``fn`` does not return the values where they belong.
+            ``fn``, or, in the first run, is not returned where it belongs.
     """
     values = {key: it for key, it in objects.items() if is_carried(it) or _is_maker(it)}
     rest = {key: it for key, it in objects.items() if key not in values}
@@ -226,13 +224,13 @@ def _looked_at(key: str, make: Callable[[], Any]) -> Any:
     except TypeError:
         raise TypeError(
             f"{key} must be an object with state_dict, a value, or a function without arguments "
-            f"that returns a value or a tensor, got {make!r}"
+            f"that returns one or a tensor, got {make!r}"
         ) from None
     found = called_ahead(make)
     if not isinstance(found, Tensor) and not is_carried(found):
         raise TypeError(
-            f"{key} is a function that returns {with_article(type(found).__name__)}: it may return "
-            "values or a tensor of the graph; all sessions share a module, so give that itself"
+            f"{key} is a function that returns {with_article(type(found).__name__)}, not values or "
+            "a tensor of the graph: give a module itself, which all sessions share"
         )
     return found
 
@@ -260,7 +258,7 @@ def step(
             share placeholders, and the key of a run.
         counts: Whether a run of this step increases the global step: False for micro-steps that
             accumulate gradients.
-        data: As for ``rh.torch.graph``: each run of this step draws an element.
+        data: As for ``rh.torch.graph``; each run of this step draws an element.
         epochs: As for ``rh.torch.graph``.
 
     Raises:
@@ -411,9 +409,9 @@ def _checked_names(
 def _called(
     within: Graph, fn: Callable[..., Any], states: Collection[str]
 ) -> tuple[Callable[..., Any], list[inspect.Parameter]]:
-    """Return ``fn`` with the objects it takes by their names, and the parameters that are left.
+    """Return ``fn`` with the objects it takes by name, and the parameters that are left.
 
-    ``states``: parameters that are given whatever their defaults.
+    ``states`` are given whatever their defaults.
     """
     parameters = given_parameters(fn, states)
     for name, parameter in inspect.signature(fn).parameters.items():

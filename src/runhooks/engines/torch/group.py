@@ -39,12 +39,11 @@ _abort = attrgetter("_abort_process_group")(distributed.distributed_c10d)
 class TorchGroup(Group):
     """Ranks that share a store of ``torch.distributed``, used through connections of their own.
 
-    A request blocks its connection until it is answered, so each of the two threads that make any
-    has one. No thread connects twice: torch asks the name server each time.
+    A request blocks its connection until it is answered, so each thread has one of its own.
 
-    When ranks are started again their launcher may give them the store of those before, with all
-    keys in it. So rank 0 hangs out a *door*, where all keys of this group begin, and nothing there
-    is believed before rank 0 has answered what this rank alone has said.
+    Ranks that are started again may get the store of those before, with all keys in it. So rank 0
+    hangs out a *door*, where all keys of this group begin, and nothing there is believed before
+    rank 0 has answered what this rank alone has said.
     """
 
     runtime: ClassVar[str] = "torch.distributed"
@@ -197,7 +196,7 @@ def make_room(connections: int, is_elsewhere: bool) -> None:
         host = "the launcher, which hosts" if is_elsewhere else "this process, which may host"
         _log.warning(
             "%s the store of the ranks, may have %d files open, and the connections of all ranks "
-            "need %d: start the training after `ulimit -n %d`, or ranks cannot connect",
+            "need %d: call `ulimit -n %d` before the training",
             *(host, soft, needed, needed),
         )
 

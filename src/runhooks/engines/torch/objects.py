@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
+from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
 from runhooks import arguments
@@ -22,18 +23,20 @@ from runhooks.arrays.torch import ARRAYS, form, is_distributed
 from runhooks.checkpoint.averages import saved_averages
 from runhooks.engines.conform import fitted
 from runhooks.engines.torch.engine import Averages
-from runhooks.engines.torch.pending import PendingGradients, is_unexchanged, updated_by
 from runhooks.engines.torch.states import (
     SEED,
+    PendingGradients,
     RandomStates,
     StateAsDict,
     is_carried,
+    is_unexchanged,
     join,
     names_in,
     sharded_tensors,
     split,
     tensor_of,
     unwrapped,
+    updated_by,
 )
 from runhooks.errors import add_note
 from runhooks.graph import nest
@@ -46,17 +49,16 @@ _log = logging.getLogger("runhooks")
 RATE = "learning_rate"
 _PARAMETERS = "parameters"  # of each group, by name, beside the state of an optimizer
 
-Optimizers = Mapping[str, torch.optim.Optimizer]
+Optimizers = Mapping[str, Optimizer]
 
-#: A tensor; or the group of an optimizer, whose learning rate is a number.
-Part = torch.Tensor | dict[str, Any]
+Part = torch.Tensor | dict[str, Any]  # or the group of an optimizer, whose rate is a number
 
 
 def rate_groups(optimizers: Optimizers, name: str) -> dict[str, dict[str, Any]]:
-    """Return the groups whose learning rates are called ``name``, by name; maybe none.
+    """Return the groups whose learning rates are called ``name``, by name.
 
-    ``"adam/learning_rate"`` is that of all groups of ``adam``, ``"adam/learning_rate/0"`` that of
-    the first; for the only optimizer there is, ``"adam/"`` may be left out.
+    ``"adam/learning_rate"`` is that of all groups, ``"adam/learning_rate/0"`` that of the first;
+    for the only optimizer there is, ``"adam/"`` may be left out.
     """
     if name.partition("/")[0] == RATE and len(optimizers) == 1:
         name = f"{next(iter(optimizers))}/{name}"
@@ -110,8 +112,14 @@ def _assigner(name: str, part: Part, value: Any) -> Callable[[], None]:
     return assign
 
 
-#: Names that mean something else where values are fetched or saved by name.
-_RESERVED = {"activations", "global_gradient_norm", "global_step", "gradients", "learning_rate"}
+_RESERVED = {
+    "activations",
+    "global_gradient_norm",
+    "global_step",
+    "gradients",
+    RATE,
+    RANDOM_STATES,
+}
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 
@@ -129,10 +137,10 @@ class TorchObjects:
 
     def __init__(self, objects: Mapping[str, Any]) -> None:
         for name in objects:
-            if not _NAME.fullmatch(name) or name in _RESERVED or name == RANDOM_STATES:
+            if not _NAME.fullmatch(name) or name in _RESERVED:
                 raise ValueError(
                     f"an object must be named with letters, digits and '_', and not "
-                    f"{', '.join(sorted({*_RESERVED, RANDOM_STATES}))}, got {name!r}"
+                    f"{', '.join(sorted(_RESERVED))}, got {name!r}"
                 )
         self.given = dict(objects)  # maybe wrapped
         self._objects = {name: unwrapped(it) for name, it in objects.items()}
@@ -141,8 +149,7 @@ class TorchObjects:
         self._generators = [it for it in self._objects.values() if isinstance(it, kinds)]
         known = [*self.optimizers().values(), *self._held_optimizers()]
         self.pending_gradients = PendingGradients(self.modules(), known)
-        pending = {PENDING: self.pending_gradients}
-        self._saved = {**given, RANDOM_STATES: RandomStates(), **pending}
+        self._saved = {**given, RANDOM_STATES: RandomStates(), PENDING: self.pending_gradients}
         self._averages: dict[str, Averages] = {}
         self.steps: dict[str, Callable[..., Any]] = {}  # by name, as they were given
         self.begun = 0  # steps
@@ -233,16 +240,14 @@ class TorchObjects:
         return {name: it for name, it in self._objects.items() if isinstance(it, nn.Module)}
 
     def warn_of_unsaved(self) -> None:
-        """Log what a step is likely to change and no checkpoint will hold."""
+        """Log what steps change and no checkpoint holds."""
         if not self._objects:
             _log.warning(
                 "the graph has no objects, so its checkpoints hold nothing of what its steps "
                 "change: give them, such as model=model, optimizer=optimizer"
             )
-        if not (optimizers := self.optimizers()):
-            return
         held = {id(it) for module in self.modules().values() for it in module.parameters()}
-        for name, optimizer in optimizers.items():
+        for name, optimizer in self.optimizers().items():
             if any(id(it) not in held for it in updated_by([optimizer])):
                 _log.warning(
                     "%r updates parameters of a module that is no object of the graph, so "
@@ -250,18 +255,18 @@ class TorchObjects:
                     name,
                 )
 
-    def check_optimizers(self, step: str, optimizers: Iterable[torch.optim.Optimizer]) -> None:
-        """Log, once for each, which of ``optimizers`` are not given, that ``step`` has called."""
+    def check_optimizers(self, step: str, optimizers: Iterable[Optimizer]) -> None:
+        """Log, once for each, which of ``optimizers``, which ``step`` has called, are not given."""
         for it in optimizers:
             if self.pending_gradients.know(it) and it not in self._held_optimizers():
                 warn_of_optimizer(step, type(it).__name__, "optimizer")
 
-    def _held_optimizers(self) -> list[torch.optim.Optimizer]:
-        """Return those that are attributes of objects, which so may save their states."""
+    def _held_optimizers(self) -> list[Optimizer]:
+        """Return those that are attributes of objects, which may save their states."""
         kinds = nn.Module | torch.optim.lr_scheduler.LRScheduler  # which do not
         holders = [it for it in self._objects.values() if not isinstance(it, kinds)]
         held = [value for it in holders for value in getattr(it, "__dict__", {}).values()]
-        return [it for it in nest.leaves(held) if isinstance(it, torch.optim.Optimizer)]
+        return [it for it in nest.leaves(held) if isinstance(it, Optimizer)]
 
     def check_modes(self) -> None:
         """Log, once for each module that is trained, that a step leaves it in eval mode."""
@@ -281,8 +286,8 @@ class TorchObjects:
         updated = set(map(id, updated_by(self.optimizers().values())))
         return any(id(it) in updated for it in module.parameters())
 
-    def optimizers(self) -> dict[str, torch.optim.Optimizer]:
-        kind = torch.optim.Optimizer
+    def optimizers(self) -> dict[str, Optimizer]:
+        kind = Optimizer
         return {name: it for name, it in self._objects.items() if isinstance(it, kind)}
 
     @property
@@ -298,7 +303,7 @@ class TorchObjects:
         for name, saved in self._saved.items():
             state = saved.state_dict()
             found, kept = split(name, state, in_parts=share is not None)
-            if isinstance(saved, torch.optim.Optimizer):
+            if isinstance(saved, Optimizer):
                 kept[_PARAMETERS] = self._parameters_of(saved)
             states[OBJECT_STATES + name] = kept
             tensors.update(found)
@@ -306,12 +311,11 @@ class TorchObjects:
             sharded = sharded_tensors(tensors, self._held_by_all(tensors), share)
             return to_host(ARRAYS.to_host, tensors, sharded, into), states
         places = None if into is None else [into.get(name) for name in tensors]
-        return dict(
-            zip(tensors, ARRAYS.to_host(list(tensors.values()), places), strict=True)
-        ), states
+        arrays = ARRAYS.to_host(list(tensors.values()), places)
+        return dict(zip(tensors, arrays, strict=True)), states
 
     def _check_exchanged(self) -> None:
-        """Log, once in a session, that a module has gradients that no checkpoint can hold."""
+        """Log, once in a session, that no checkpoint can hold the gradients of a module."""
         for name, module in self.modules().items():
             if self._has_logged_unexchanged or not any(map(is_unexchanged, module.modules())):
                 continue
@@ -324,7 +328,7 @@ class TorchObjects:
             )
 
     def _held_by_all(self, names: Collection[str]) -> set[str]:
-        """Which tensors are the same on all ranks, as the parameters of replicas are."""
+        """Which tensors are the same on all ranks."""
         parameters = {
             f"{name}/{path}"
             for name, module in self.modules().items()
@@ -356,7 +360,7 @@ class TorchObjects:
         ours = {*self._saved, *(it.partition("/")[0] for it in averages)}
         problems = [f"no object for {k!r}" for k in known if only is None and k not in ours]
         new: dict[str, Any] = {}
-        for name in self._in_order_of_loading():
+        for name in sorted(self._saved, key=self._turn_of_loading):
             if only is not None and name not in only:
                 continue
             if name in self._averages and not self._were_averages(name, averages):
@@ -371,7 +375,7 @@ class TorchObjects:
             if name == PENDING and resized and any(map(_is_pending, resized.differing)):
                 problems.append(
                     f"{resized.saved} ranks have accumulated different gradients, which "
-                    f"{resized.size} cannot go on with: save after a step that applies them"
+                    f"{resized.size} cannot use: save after a step that applies them"
                 )
                 continue
             names = list(dict.fromkeys(names_in(saved)))
@@ -433,7 +437,7 @@ class TorchObjects:
 
     def _load(self, new: Mapping[str, Any]) -> None:
         loaded: list[str] = []
-        # What the program says, unless its steps or schedules may have changed that.
+        # What the program says, unless its steps may have changed that.
         said = {} if self.begun else {k: _settings(it) for k, it in self.optimizers().items()}
         for name, state in new.items():
             try:
@@ -451,11 +455,11 @@ class TorchObjects:
         self.settle()
 
     def _likes(self, name: str, names: Collection[str]) -> dict[str, torch.Tensor]:
-        """The tensors that those of a state of the object ``name`` belong to, by their names."""
+        """The tensors that those of a state of the object belong to, by their names."""
         target = self._saved[name]
         if isinstance(target, nn.Module | Averages):
             return {f"{name}/{key}": it for key, it in target.state_dict().items()}
-        if isinstance(target, torch.optim.Optimizer):
+        if isinstance(target, Optimizer):
             parameters = updated_by([target])
             places = {f"{name}/state/{number}": it for number, it in enumerate(parameters)}
             found = {it: places.get(it.rpartition("/")[0]) for it in names}
@@ -465,8 +469,8 @@ class TorchObjects:
             return {}
         return {it: like for it, like in found.items() if like is not None}
 
-    def _parameters_of(self, optimizer: torch.optim.Optimizer) -> list[list[str | None]]:
-        """The names of the parameters of each group; None for one of no module of the graph."""
+    def _parameters_of(self, optimizer: Optimizer) -> list[list[str | None]]:
+        """The names of the parameters of each group; None: of no module of the graph."""
         names = {
             id(it): f"{name}/{path}"
             for name, module in self.modules().items()
@@ -477,7 +481,7 @@ class TorchObjects:
     def _misplaced(
         self, name: str, saved: Sequence[Sequence[str | None]], state: Mapping[str, Any]
     ) -> Iterator[str]:
-        """Tell of a parameter that is in another place, by which torch itself finds its state."""
+        """Tell of a parameter in another place, by which torch finds its state."""
         if not saved or not (state["state"] or len(saved) > 1):
             return
         groups = [group["params"] for group in self._saved[name].param_groups]
@@ -487,35 +491,31 @@ class TorchObjects:
                 place = None if parameter is None else places.get(id(self.find(parameter)))
                 if place not in (None, (number, index)):
                     yield (
-                        f"{name!r} has parameters in another order: the checkpoint has "
-                        f"{parameter!r} as number {index} of group {number}, which is now "
-                        f"number {place[1]} of group {place[0]}"
+                        f"{name!r} has parameters in another order: {parameter!r} was saved as "
+                        f"number {index} of group {number}, and is number {place[1]} of group "
+                        f"{place[0]}"
                     )
                     return
 
     def _were_averages(self, name: str, saved: Collection[str]) -> bool:
-        """Whether the averages ``saved`` are of the same parts as those called ``name``."""
         before = {it for it in saved if it.partition("/")[0] == name}
         return before == {f"{name}/{part}" for part in self._averages[name].parts}
 
     def _new_seed(self, name: str, resized: Resized) -> int | None:
-        """The seed for the random states of ``name`` on another number of ranks, if it has some."""
+        """The seed for random states on another number of ranks."""
         saved = self._saved[name]
         if name == RANDOM_STATES or (isinstance(saved, StateAsDict) and saved.takes_seed):
             return resized.seed_of(name)
         return None
 
-    def _in_order_of_loading(self) -> list[str]:
+    def _turn_of_loading(self, name: str) -> int:
         # First the objects that cannot be checked: if one refuses its state, modules and optimizers
         # are still as they were. Random states last: loading may draw.
-        def rank(name: str) -> int:
-            checked = isinstance(self._saved[name], nn.Module | torch.optim.Optimizer)
-            return 2 if name == RANDOM_STATES else 1 if checked else 0
-
-        return sorted(self._saved, key=rank)
+        is_checked = isinstance(self._saved[name], nn.Module | Optimizer)
+        return 2 if name == RANDOM_STATES else int(is_checked)
 
 
-def _settings(optimizer: torch.optim.Optimizer) -> str:
+def _settings(optimizer: Optimizer) -> str:
     groups = []
     for group in optimizer.param_groups:
         rate = group.get("initial_lr", group.get("lr"))  # the former is kept by schedulers
@@ -570,13 +570,13 @@ def _misfits(name: str, target: Any, state: Mapping[str, Any]) -> Iterator[str]:
                 shape = saved.shape if key in may_resize else mine.shape
                 if not is_lazy and (shape, mine.dtype) != (saved.shape, saved.dtype):
                     yield f"{f'{name}/{key}'!r} must be {form(mine)}, got {form(saved)}"
-    elif isinstance(target, torch.optim.Optimizer):
+    elif isinstance(target, Optimizer):
         mine, saved = set(target.param_groups[0]), set(state["param_groups"][0])
         # Another version of torch may have one more option; another kind has others.
         if mine - saved and saved - mine:
             yield (
                 f"{name!r} is another kind of optimizer: its groups have {sorted(mine - saved)}, "
-                f"those that were saved {sorted(saved - mine)}"
+                f"the saved ones {sorted(saved - mine)}"
             )
         own_sizes = [len(group["params"]) for group in target.param_groups]
         sizes = [len(group["params"]) for group in state["param_groups"]]
