@@ -150,7 +150,7 @@ class JaxArrays(ArrayLibrary):
                     pass
             is_one = array.size == 1 and array.is_fully_addressable
         except (AttributeError, KeyError, TypeError, struct.error):
-            return None  # traced, of a dtype of its own, or not a single number
+            return None
         return _copy(array) if is_one else None
 
     def histogram(self, array: Any) -> Any:

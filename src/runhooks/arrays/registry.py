@@ -76,7 +76,7 @@ NUMPY = NumpyArrays()
 
 
 class _NoLibrary(ArrayLibrary):
-    """Stands for the library of what no adapter owns: lists, and arrays of unknown libraries."""
+    """Stands for the library of lists, and of arrays that no adapter owns."""
 
     name = ""
 
@@ -96,7 +96,7 @@ _by_type: dict[type, ArrayLibrary] = {}
 
 
 def library_of(value: Any) -> ArrayLibrary:
-    """Return the adapter that owns ``value``; ``NO_LIBRARY`` if it is not a known array."""
+    """Return the adapter that owns ``value``, or ``NO_LIBRARY``."""
     library = _by_type.get(type(value))
     return _found(type(value)) if library is None else library
 

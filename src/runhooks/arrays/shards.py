@@ -62,12 +62,12 @@ class ArraySource(Protocol):
     def dtype(self) -> np.dtype[Any]: ...
 
     def read(self, start: Sequence[int], shape: Sequence[int]) -> Array:
-        """Return the block of ``shape`` that begins at ``start``."""
+        """Return the block of ``shape`` at ``start``."""
         ...
 
 
 def read_block(source: ArraySource | Array, start: Sequence[int], shape: Sequence[int]) -> Array:
-    """Return the block of ``shape`` that begins at ``start``; it shares the memory of an array."""
+    """Return the block of ``shape`` at ``start``; it shares the memory of an array."""
     if isinstance(source, np.ndarray):
         return source[block(start, shape)]
     return source.read(start, shape)
@@ -106,7 +106,7 @@ def loaded_from(
 
 
 class Share(NamedTuple):
-    """Which of ``size`` processes, from 0, this is: it writes a part of what all of them hold."""
+    """Which of ``size`` processes, from 0, this is, for what each of them writes."""
 
     rank: int
     size: int
@@ -122,7 +122,6 @@ class Share(NamedTuple):
         begin, end = (total * rank // self.size for rank in (self.rank, self.rank + 1))
         at, found = 0, []
         for count, row_bytes in listed:
-            # A row belongs to the process in whose part its first byte is.
             first, last = (
                 min(max(-((at - edge) // row_bytes), 0), count) if row_bytes else 0
                 for edge in (begin, end)
@@ -171,7 +170,7 @@ def _inside(blocks: Iterable[tuple[Sequence[int], Sequence[int]]], shape: Sequen
     )
 
 
-_FEW = 8  # blocks that are compared with each other
+_FEW = 8  # blocks, which are compared pair by pair
 _PRIME = np.uint64((1 << 31) - 1)  # the product of two numbers below it has 62 bits
 _DRAWS = 2
 
@@ -206,7 +205,6 @@ def make_up_each(shapes: Array, counts: Array, starts: Array, sizes: Array) -> A
 
 
 def _sums(values: Array, ends: Array) -> Array:
-    """The sums of the values between ``ends``."""
     until = np.concatenate([np.zeros(1, np.uint64), np.cumsum(values, dtype=np.uint64)])
     return np.diff(until[np.concatenate([np.zeros(1, np.int64), ends])])
 

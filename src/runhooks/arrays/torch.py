@@ -28,7 +28,7 @@ _FLOAT32_MAX = torch.finfo(torch.float32).max
 
 
 class TorchArrays(ArrayLibrary):
-    """Tensors on any device, sparse ones and subclasses among them."""
+    """Tensors on any device, sparse ones and subclasses too."""
 
     name = "torch"
 
@@ -36,7 +36,7 @@ class TorchArrays(ArrayLibrary):
         return issubclass(kind, torch.Tensor)
 
     def to_numpy(self, array: Any) -> Array:
-        """As ``ArrayLibrary``; dense, and float32 if neither NumPy nor ml_dtypes has the dtype."""
+        """Dense; float32 if neither NumPy nor ml_dtypes has the dtype."""
         self.check_readable(array)
         found = array.detach()
         if found.is_quantized:
@@ -61,7 +61,7 @@ class TorchArrays(ArrayLibrary):
             return torch.load(path, map_location="cpu", weights_only=True, mmap=_is_zip(path))
         except (OSError, MemoryError):
             raise
-        except Exception as error:  # torch raises many kinds
+        except Exception as error:
             raise ValueError(
                 f"torch.load(weights_only=True) refuses it: {cause(error).splitlines()[0]}"
             ) from error
@@ -139,7 +139,7 @@ class TorchArrays(ArrayLibrary):
             return None
         try:
             number = array.item()
-        except RuntimeError:  # not a single number
+        except RuntimeError:
             return None
         return None if isinstance(number, complex) else number
 
@@ -162,7 +162,7 @@ class TorchArrays(ArrayLibrary):
     def nbytes(self, array: Any) -> int:
         try:
             return super().nbytes(array)
-        except RuntimeError:  # of a sparse tensor
+        except RuntimeError:
             return 0
 
     def generators(self) -> dict[str, torch.Generator]:
@@ -208,7 +208,7 @@ def whole(tensor: Any) -> Any:
 
 
 def _block(tensor: Any) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """Return the start and the shape of this process's part of a ``DTensor``; None: it has none."""
+    """Return the start and shape of the part of a ``DTensor`` here; None: there is none."""
     if any(it.is_partial() for it in tensor.placements):
         raise TypeError(
             f"a DTensor has parts still to be summed, {tensor.placements}: call redistribute()"
@@ -227,7 +227,7 @@ def numpy_dtype(dtype: torch.dtype) -> np.dtype[Any]:
 
 
 def form(tensor: torch.Tensor) -> str:
-    """Return the dtype and shape of ``tensor``, for messages: ``float32[2, 3]``."""
+    """Return dtype and shape: ``float32[2, 3]``."""
     return f"{_name(tensor.dtype)}{list(tensor.shape)}"
 
 
@@ -253,7 +253,7 @@ def from_numpy(
 
 
 def synchronize(tensors: Sequence[Any]) -> None:
-    """Wait for all devices that tensors among ``tensors`` are on."""
+    """Wait for all devices of ``tensors``."""
     devices = {t.device for t in tensors if isinstance(t, torch.Tensor)}
     for device in devices:
         if device.type not in ("cpu", "meta"):
@@ -261,7 +261,7 @@ def synchronize(tensors: Sequence[Any]) -> None:
 
 
 def stored(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the values of ``tensor``; of a sparse one those that it stores."""
+    """Return ``tensor`` detached; of a sparse one the values that it stores."""
     return tensor.detach().coalesce().values() if tensor.is_sparse else tensor.detach()
 
 
@@ -273,7 +273,7 @@ def cloned(leaf: Any) -> Any:
 
 
 def _count(values: torch.Tensor) -> HistogramCounts:
-    """Count ``values``, of a sparse tensor those it stores, on their device; does not wait."""
+    """Count ``values`` on their device; does not wait."""
     flat = stored(values).reshape(-1)
     if flat.dtype in (torch.bfloat16, torch.float16) or flat.element_size() < 2:
         flat = flat.float()
@@ -300,7 +300,7 @@ def _count(values: torch.Tensor) -> HistogramCounts:
 
 
 def _is_zip(path: Path) -> bool:
-    with path.open("rb") as file:  # torch before 1.6 wrote another format, which cannot be mapped
+    with path.open("rb") as file:  # an older format cannot be mapped
         return file.read(4) == b"PK\x03\x04"
 
 
@@ -325,7 +325,7 @@ def _read_only(tensor: torch.Tensor) -> Array:
 
 
 class _Memory:
-    """The memory of a tensor on the CPU; asking the tensor itself takes three times as long."""
+    """The memory of a tensor; asking itself takes three times as long."""
 
     __slots__ = ("_capsule",)
 

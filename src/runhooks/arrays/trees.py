@@ -18,7 +18,7 @@ from runhooks.arrays.shards import Array
 
 
 class Container(NamedTuple):
-    """A type of containers: keys and parts of one, and one like it with other parts, in order."""
+    """A type of containers: how to get keys and parts of one, and one like it of other parts."""
 
     items: Callable[[Any], Iterable[tuple[Any, Any]]]
     like: Callable[[Any, list[Any]], Any]
@@ -43,7 +43,7 @@ def container_of(value: Any) -> Container | None:
 
 
 def builtin_container_of(value: Any) -> Container | None:
-    """As ``container_of``; dataclasses and None are leaves, and tuples of other classes plain."""
+    """As ``container_of``; dataclasses and None are leaves, odd tuples plain ones."""
     if isinstance(value, tuple) and not hasattr(value, "_fields"):
         return container_of(())
     return container_of(value) if isinstance(value, Mapping | list | tuple) else None
@@ -66,7 +66,7 @@ def walk(
 
 
 def mapped(fn: Callable[[Any], Any], tree: Any, of: Containers = container_of) -> Any:
-    """Return ``tree`` with ``fn`` of each leaf in its place, in new containers."""
+    """Return ``tree`` with ``fn`` of each leaf in its place."""
     container = of(tree)
     if container is None:
         return fn(tree)
@@ -90,7 +90,7 @@ def by_path(leaves: Iterable[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def fields(value: Any) -> dict[str, Any] | None:
-    """Return the values in a dict, a named tuple or a dataclass by name; None of others."""
+    """Return the values in a dict, a named tuple or a dataclass by name; else None."""
     container = container_of(value)
     if container is None or not container.is_named:
         return None
@@ -163,7 +163,7 @@ _PLAIN = frozenset((dict, OrderedDict, list, tuple, NoneType))
 
 
 def form_of(leaf: Any) -> Form | None:
-    """Return the form of an array, of a number, or of what describes an array; None of others."""
+    """Return the form of an array, a number, or what describes an array; else None."""
     if type(leaf) in (bool, int, float, complex):
         return Form((), None)
     library = _library(leaf)

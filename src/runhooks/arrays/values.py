@@ -112,7 +112,11 @@ def _as_now(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def host_form(value: Any) -> tuple[tuple[int, ...], np.dtype[Any]] | None:
-    """Return the shape and dtype of ``to_numpy(value)``, without waiting, or None if not known."""
+    """Return the shape and dtype of ``to_numpy(value)``, without waiting, or None if not known.
+
+    Raises:
+        ValueError: The elements of a list have different shapes.
+    """
     if type(value) in _CONTAINERS and not _CONSTANTS.issuperset(map(type, value)):
         forms = [host_form(element) for element in value]
         known = [form for form in forms if form is not None]

@@ -133,7 +133,7 @@ class Decisions:
         self._exchange = group.exchange
 
     def begin(self) -> None:
-        """Begin a new training of the group, in which others may speak before this rank does."""
+        """Begin a new training, in which others may speak before this rank does."""
         atexit.unregister(_exit_soon)  # after a training that has failed
         self._group.start_training()
         self._exchange = exchange = self._group.exchange
@@ -186,7 +186,7 @@ class Decisions:
             self.propose(_LOOP_ENDED, json.dumps([self.runs, step]))
 
     def failure(self) -> Exception | None:
-        """Return the failure of another rank, or of the agreement itself; None if there is none."""
+        """Return the failure of another rank, or of the agreement, or None."""
         if self._failure is None:
             with suppress(OpError):
                 return self._group.failure()
@@ -204,7 +204,7 @@ class Decisions:
                 self._exchange.wait_for_byes(self._group.grace_secs)
 
     def tell_failure(self, cause: str, rank: int) -> None:
-        """Tell the other ranks that ``rank``, which may be this one, has failed."""
+        """Tell the others that ``rank``, which may be this one, has failed."""
         self._answered.set()
         self._is_out.set()
         self._fail(cause, rank)
@@ -271,7 +271,7 @@ class Decisions:
             self._group.fail(cause, rank)
 
     def _take_failure(self, error: Exception | None) -> None:
-        """Let the loop raise ``error``; None: the failure of this rank, which raises its own."""
+        """Let the loop raise ``error``; None: it raises its own."""
         if error is None:
             return
         with self._changed:
@@ -329,7 +329,7 @@ class Decisions:
 
 
 def _exit_soon(secs: float) -> None:
-    """End this process in ``secs``: at the exit, gloo may wait for ever for ranks that are gone."""
+    """End this process, whose exit may hang, in ``secs``."""
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, max(secs, _LEAVE_SECS))
 

@@ -89,7 +89,7 @@ class Exchange:
         self._wake(is_idle)  # else it would still wait there when this process exits
 
     def forget(self, what: str) -> None:
-        """Listen no more for ``what``; the ear says so, which does not wait in the store."""
+        """Listen no more for ``what``, as the ear says, which does not wait in the store."""
         with self._changed:
             self._needs.discard(what)
             self._changed.notify_all()
@@ -116,14 +116,14 @@ class Exchange:
             self._push(kind, *content)
 
     def tell(self, kind: str, *content: Any) -> None:
-        """Tell all ranks, also this one, which is rank 0."""
+        """On rank 0, tell all ranks, also this one."""
         said = json.dumps([kind, *content])
         with self._order:
             if self.failure is None:
                 self._hear(self._set_once(f"log/{self._heard + 1}", said))
 
     def trim(self) -> None:
-        """On rank 0, delete the entries of the log that all ranks have heard."""
+        """On rank 0, delete the entries that all ranks have heard."""
         with self._order:
             self._heard_by[0] = self._heard
             last = min(self._heard_by)

@@ -72,7 +72,7 @@ class Group(RankStore):
         return self.request(self.store_get, self._key(key))
 
     def peek(self, keys: Iterable[str]) -> list[str | None]:
-        """Return the values of several keys, as ``get`` does; nobody may wait for one of them."""
+        """As ``get``, of several keys, for none of which anybody waits."""
         return self.request(self.store_peek, [self._key(key) for key in keys])
 
     def delete(self, key: str) -> None:
@@ -80,7 +80,7 @@ class Group(RankStore):
         self.request(self.store_delete, self._key(key))
 
     def listen(self, key: str) -> str:
-        """Wait without a limit until ``key`` is set, and return its value; it heeds no failure."""
+        """Return the value of ``key`` once it is set; without a limit, and heedless of failures."""
         return self.store_listen(self._key(key))
 
     def agree(
@@ -135,7 +135,7 @@ class Group(RankStore):
         return dict(found["sums"])
 
     def barrier(self, name: str, timeout_secs: float | None = None) -> None:
-        """Return once all ranks have called it, like ``agree`` without values."""
+        """Return once all ranks have called it."""
         self.agree(name, "", lambda values: "", timeout_secs)
 
     def fail(self, cause: str, rank: int | None = None) -> None:
@@ -143,7 +143,7 @@ class Group(RankStore):
         self.exchange.fail(self.rank if rank is None else rank, cause)
 
     def failure(self) -> PeerFailedError | None:
-        """Return the failure of another rank, or of this one if another tells of it; or None."""
+        """Return the failure of another rank, or of this one if another tells of it, or None."""
         found, told_by = self._failure()
         return None if found is None or found.rank == told_by == self.rank else found
 

@@ -127,7 +127,7 @@ class RankStore(ABC):
         self._popped: Counter[str] = Counter()
 
     def request(self, act: Callable[..., _T], *args: Any) -> _T:
-        """Return ``act(*args)``, which asks the store; UnavailableError if it does not answer."""
+        """Return ``act(*args)``, which asks the store, or raise UnavailableError."""
         self.check_process()
         return self._requests.answer(self.silence_secs, act, *args)
 
@@ -148,9 +148,8 @@ class RankStore(ABC):
     def enter(self, inbox: str) -> None:  # noqa: B027 - most have nothing to do
         """Wait until ``has_entered``.
 
-        Args:
-            inbox: The queue in which rank 0 gets messages of a rank that comes: its number, 0,
-                "hello" and a word for ``welcome``.
+        In the queue ``inbox`` rank 0 gets, of a rank that comes, its number, 0, "hello" and a word
+        for ``welcome``.
         """
 
     def welcome(self, word: str) -> None:  # noqa: B027 - nobody says hello
@@ -174,11 +173,11 @@ class RankStore(ABC):
 
     @abstractmethod
     def store_add(self, key: str) -> int:
-        """Atomically add 1 to the number ``key``, which begins with 0, and return the sum."""
+        """Atomically add 1 to ``key``, which begins with 0, and return the sum."""
 
     @abstractmethod
     def store_listen(self, key: str) -> str:
-        """Return the value of ``key`` once it is set, without asking again and again."""
+        """Return the value of ``key`` once it is set."""
 
     def store_peek(self, keys: Sequence[str]) -> list[str | None]:
         """Return what ``store_get`` does of several keys; nobody may wait for one of them."""
@@ -189,7 +188,7 @@ class RankStore(ABC):
         self.store_set(f"{key}/{self.store_add(f'{key}/last')}", value)
 
     def store_pop(self, key: str) -> str:
-        """Take the first value of the queue ``key`` once there is one; one rank alone does."""
+        """Take the first value of the queue ``key``, once there is one; one rank does."""
         place = f"{key}/{self._popped[key] + 1}"
         value = self.store_listen(place)
         self._popped[key] += 1

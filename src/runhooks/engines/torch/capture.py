@@ -82,7 +82,7 @@ class Capture:
             yield captured
 
     def _stance(self) -> str:
-        """Return how compiled code runs so that hooks are called and nothing is recompiled."""
+        """Return how compiled code runs so that hooks are called, and nothing is recompiled."""
         if self._names[ACTIVATIONS] or any(_is_compiled(step) for step in self._steps):
             self._log_eager()
             return "force_eager"
@@ -122,7 +122,7 @@ class Captured:
         self._norm = norm
         self._gradients: dict[int, torch.Tensor] = {}
         self._norms: dict[int, torch.Tensor] = {}
-        self._has_stepped = False  # an optimizer
+        self._has_stepped = False
         self._activations: dict[str, Any] = {}
 
     def take_gradients(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
@@ -209,7 +209,7 @@ class Captured:
         return list({id(p): p for module in modules for p in module.parameters()}.values())
 
     def _are_cleared(self) -> bool:
-        """Whether a step has cleared gradients that no optimizer applied, as a GradScaler skips."""
+        """Whether gradients were cleared that no optimizer has applied, as a GradScaler may."""
         if self._has_stepped:
             return False
         held = updated_by(self._objects.optimizers().values())
@@ -217,19 +217,17 @@ class Captured:
 
 
 def _has_closure(args: Any, kwargs: Any) -> bool:
-    """Whether ``optimizer.step`` was called with a function that computes the gradients."""
     return len(args) > 1 or kwargs.get("closure") is not None
 
 
 def _is_compiled(step: Any) -> bool:
-    while hasattr(step, "func"):  # functools.partial
+    while hasattr(step, "func"):
         step = step.func
     marks = ("_torchdynamo_orig_callable", "_orig_mod", "_compiled_call_impl")
     return any(getattr(step, mark, None) is not None for mark in marks)
 
 
 def _norm_of_all(norms: list[torch.Tensor]) -> Any:
-    """Return the norm of all tensors that have these norms, on the device of the first."""
     if not norms:
         return torch.zeros(())
     near = [norm.to(norms[0].device, non_blocking=True) for norm in norms]
@@ -253,7 +251,7 @@ class ObjectTensors(NamedValues):
         self._carried: dict[str, frozenset[str]] = {}  # the paths in each
 
     def carry(self, name: str, tensor: Tensor, paths: frozenset[str]) -> None:
-        """Let ``name`` mean ``tensor``, and names below it its parts, at ``paths``."""
+        """Let ``name`` mean ``tensor``, and names below it what it has at ``paths``."""
         self.add(name, tensor)
         self._carried[name] = paths
 
@@ -284,7 +282,7 @@ class ObjectTensors(NamedValues):
             return self._operation(name, Effect.READ, partial(_read, self._objects, name))
         owner, _, rest = name.partition("/")
         scale = getattr(self._objects.find(owner), "get_scale", None)
-        if rest == "scale" and callable(scale):  # a GradScaler
+        if rest == "scale" and callable(scale):
             return self._operation(name, Effect.READ, scale)
         if rate_groups(self._objects.optimizers(), name):
             return self._operation(name, Effect.READ, partial(_rate, self._objects, name))

@@ -34,7 +34,6 @@ _MEMORY = {
 
 
 def _single(name: str, value: Any) -> torch.Tensor:
-    """Return ``value`` without a shape; raise unless it is one real number."""
     tensor = torch.as_tensor(value).detach()
     if tensor.numel() != 1:
         raise ValueError(
@@ -236,7 +235,7 @@ class Averages:
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """Give the tensors the values of their averages inside the ``with`` block."""
+        """Give the tensors their averages inside the ``with`` block."""
         before = [tensor.detach().clone() for _, tensor in self._pairs]
         # Not counted as changes of the tensors: they get their own values back.
         try:

@@ -102,7 +102,7 @@ class Graph(ValueGraph):
         super().__init__(StepEngine(self._objects, self._device), steps_per_epoch=steps_per_epoch)
         if self._device is not None:
             for module in self._objects.modules().values():
-                module.to(self._device)  # optimizers keep their parameters
+                module.to(self._device)
         self._values = ObjectTensors(self, self._objects)
         self._objects.warn_of_unsaved()
 
@@ -205,12 +205,11 @@ def graph(
 
 
 def _is_maker(it: Any) -> bool:
-    """Return whether ``it`` is a function that makes a value, and no object."""
     return callable(it) and not hasattr(it, "state_dict") and not hasattr(it, "get_state")
 
 
 def _tensors_made(made: Graph, values: Mapping[str, Any]) -> set[str]:
-    """Let the parameters whose functions return tensors mean these; return their names."""
+    """Let parameters whose functions return tensors mean these; return their names."""
     found = {key: _looked_at(key, it) for key, it in values.items() if _is_maker(it)}
     tensors = {key: it for key, it in found.items() if isinstance(it, Tensor)}
     for key, tensor in tensors.items():
@@ -322,7 +321,6 @@ def _add_outputs(
     name: str,
     controls: Sequence[Operation] = (),
 ) -> None:
-    """Add the outputs ``wanted`` of the step ``op``; ``controls`` go with each."""
     within.objects.steps[op.name] = fn
     warn_of_forgotten(within.scope + name, fn, within.objects)
     for output in wanted:
@@ -390,7 +388,6 @@ def _begun_with(make: Callable[[], Any], put: Callable[[Any], Any] | None) -> An
 def _checked_names(
     within: Graph, fn: Callable[..., Any], name: str, outputs: Iterable[str]
 ) -> list[str]:
-    """Return ``outputs``, checked like ``name`` against what the graph has."""
     if not callable(fn):
         raise TypeError(f"fn must be a callable, got {fn!r}")
     if isinstance(outputs, str) or not isinstance(outputs, Iterable):
@@ -435,7 +432,7 @@ def _tensors(
     data: Any,
     epochs: int | None,
 ) -> tuple[Tensor, ...]:
-    """Return what a step is called with: drawn from ``data``, or placeholders that steps share."""
+    """Return the arguments of a step: drawn from ``data``, or placeholders that steps share."""
     in_order = [it.name for it in parameters]
     for name in in_order:
         within.check_new("a parameter of fn", name)

@@ -97,12 +97,10 @@ def _read(part: Part) -> NDArray[Any]:
 
 
 def _assigner(name: str, part: Part, value: Any) -> Callable[[], None]:
-    """Return a function that assigns ``value``; raise ValueError if it does not fit."""
     if not isinstance(part, torch.Tensor):
         rate = float(fitted(name, value, ((), np.dtype(float))))
         return partial(part.update, lr=rate)
     array = fitted(name, value, ARRAYS.host_form(part))
-    # Of one that several processes hold, each takes its part.
     placed: torch.Tensor = ARRAYS.place(array, part)
 
     def assign() -> None:
@@ -142,7 +140,7 @@ class TorchObjects:
                     f"an object must be named with letters, digits and '_', and not "
                     f"{', '.join(sorted(_RESERVED))}, got {name!r}"
                 )
-        self.given = dict(objects)  # maybe wrapped
+        self.given = dict(objects)
         self._objects = {name: unwrapped(it) for name, it in objects.items()}
         given = {name: _stateful(name, it) for name, it in self._objects.items()}
         kinds = torch.Generator | np.random.RandomState
@@ -151,11 +149,11 @@ class TorchObjects:
         self.pending_gradients = PendingGradients(self.modules(), known)
         self._saved = {**given, RANDOM_STATES: RandomStates(), PENDING: self.pending_gradients}
         self._averages: dict[str, Averages] = {}
-        self.steps: dict[str, Callable[..., Any]] = {}  # by name, as they were given
+        self.steps: dict[str, Callable[..., Any]] = {}
         self.begun = 0  # steps
         self._settled = 0
-        #: Held while a function is called that preserves these: an evaluation in another thread
-        #: must neither begin nor end meanwhile.
+        # Held while a function is called that preserves these: an evaluation in another thread must
+        # neither begin nor end meanwhile.
         self.calling = threading.RLock()
         self._is_preserving = False
         self.has_logged_eager = False  # in this session, as the next
@@ -256,7 +254,7 @@ class TorchObjects:
                 )
 
     def check_optimizers(self, step: str, optimizers: Iterable[Optimizer]) -> None:
-        """Log, once for each, which of ``optimizers``, which ``step`` has called, are not given."""
+        """Log, once for each, which of ``optimizers`` that ``step`` has called are not given."""
         for it in optimizers:
             if self.pending_gradients.know(it) and it not in self._held_optimizers():
                 warn_of_optimizer(step, type(it).__name__, "optimizer")
@@ -328,7 +326,6 @@ class TorchObjects:
             )
 
     def _held_by_all(self, names: Collection[str]) -> set[str]:
-        """Which tensors are the same on all ranks."""
         parameters = {
             f"{name}/{path}"
             for name, module in self.modules().items()
@@ -455,7 +452,6 @@ class TorchObjects:
         self.settle()
 
     def _likes(self, name: str, names: Collection[str]) -> dict[str, torch.Tensor]:
-        """The tensors that those of a state of the object belong to, by their names."""
         target = self._saved[name]
         if isinstance(target, nn.Module | Averages):
             return {f"{name}/{key}": it for key, it in target.state_dict().items()}
@@ -502,7 +498,6 @@ class TorchObjects:
         return before == {f"{name}/{part}" for part in self._averages[name].parts}
 
     def _new_seed(self, name: str, resized: Resized) -> int | None:
-        """The seed for random states on another number of ranks."""
         saved = self._saved[name]
         if name == RANDOM_STATES or (isinstance(saved, StateAsDict) and saved.takes_seed):
             return resized.seed_of(name)
@@ -585,11 +580,11 @@ def _misfits(name: str, target: Any, state: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _resized_in_loading(module: nn.Module) -> set[str]:
-    """Which buffers are of modules that load them in a way of their own, maybe in another shape."""
+    """Which buffers may get another shape, as their modules load them in a way of their own."""
     return {
         f"{path}.{name}" if path else name
         for path, part in module.named_modules(remove_duplicate=False)
-        # That of torch.nn itself, as for batch statistics, is about versions alone.
+        # That of torch.nn itself is about versions alone.
         if not type(part)._load_from_state_dict.__module__.startswith("torch.nn.")
         for name, _ in part.named_buffers(recurse=False)
     }

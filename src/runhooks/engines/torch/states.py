@@ -27,7 +27,7 @@ _WRAPPER = nn.parallel.DistributedDataParallel
 
 
 def unwrapped(it: Any) -> Any:
-    """Return what ``torch.compile`` or ``DistributedDataParallel`` has wrapped, and so renamed."""
+    """Return what ``torch.compile`` or ``DistributedDataParallel`` has wrapped."""
     while True:
         inner = it.module if isinstance(it, _WRAPPER) else getattr(it, "_orig_mod", it)
         if inner is it:
@@ -36,7 +36,7 @@ def unwrapped(it: Any) -> Any:
 
 
 def whole_here(tensor: Any) -> Any:
-    """Return ``tensor``; of a ``DTensor`` that this process alone holds, the tensor inside."""
+    """Return ``tensor``; of a ``DTensor`` of this process alone, the tensor inside."""
     alone = is_distributed(tensor) and tensor.device_mesh.size() == 1
     return tensor.to_local() if alone else tensor
 
@@ -97,7 +97,6 @@ def split(
     leaves = [stand_in(*leaf) for leaf in trees.walk(values, name, _container_of)]
     whole = trees.with_leaves(values, leaves, _container_of)
     kept = {"state": whole}
-    # It says which version of a module's class a state is of.
     if (metadata := getattr(state, "_metadata", None)) is not None:
         kept[MODULE_VERSIONS] = {key: dict(it) for key, it in metadata.items()}
     return tensors, kept
@@ -125,7 +124,7 @@ def join(saved: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> dict[
 
 
 def names_in(saved: Mapping[str, Any]) -> list[str]:
-    """Return the names of the tensors in what ``split`` has split, as often as they occur."""
+    """Return the names of the tensors in what ``split`` has returned."""
     leaves = trees.walk(saved["state"], of=_container_of)
     return [leaf[1] for _, leaf in leaves if stands_for_array(leaf)]
 
@@ -168,7 +167,7 @@ def _container_of(value: Any) -> trees.Container | None:
 
 
 def check(name: str, tensor: torch.Tensor) -> None:
-    """Raise TypeError for a tensor of which this process has no values that can be saved."""
+    """Raise TypeError for a tensor that cannot be saved."""
     kind = None
     if torch.nn.parameter.is_lazy(tensor):
         kind = "is not initialized: run the module once before"
@@ -208,7 +207,7 @@ SEED = "seed"  # stands for the state of a random generator
 
 
 class StateAsDict:
-    """Adapts ``get_state`` and ``set_state``, as of a ``torch.Generator``, to state dicts."""
+    """Adapts ``get_state`` and ``set_state`` to state dicts."""
 
     def __init__(self, of: Any) -> None:
         self._of = of
@@ -228,7 +227,7 @@ class StateAsDict:
 
 
 class RandomStates:
-    """The states of the random generators of torch (CPU, every CUDA device), NumPy and Python."""
+    """The states of the random generators of torch, NumPy and Python."""
 
     def state_dict(self) -> dict[str, Any]:
         state: dict[str, Any] = {
@@ -261,7 +260,6 @@ class RandomStates:
             )
 
 
-# The dtypes that hold numbers of Python without a loss.
 _NUMBERS: dict[type, torch.dtype] = {
     bool: torch.bool,
     int: torch.int64,
@@ -283,7 +281,7 @@ def _is_leaf(leaf: Any) -> bool:
 
 
 def kept(value: Any, put: Callable[[Any], Any] | None) -> Any:
-    """Return a carried value as a variable keeps it: in tensors, those of torch put on a device."""
+    """Return a carried value as a variable keeps it: in tensors."""
 
     def kept_leaf(leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor):
@@ -296,7 +294,7 @@ def kept(value: Any, put: Callable[[Any], Any] | None) -> Any:
 
 
 def restorer(value: Any) -> Callable[[Any], Any] | None:
-    """Return what makes a value in the kinds of ``value`` of one that is kept; None: it is one."""
+    """Return what makes of a kept value one in the kinds of ``value``; None: it is one."""
     restore = [_restorer(leaf) for _, leaf in trees.walk(value)]
     if all(it is None for it in restore):
         return None
@@ -314,7 +312,7 @@ def _restorer(leaf: Any) -> Callable[[torch.Tensor], Any] | None:
     if isinstance(leaf, torch.Tensor):
         return None
     if type(leaf) in _NUMBERS:
-        return torch.Tensor.item  # a number rounds as in a plain loop
+        return torch.Tensor.item
     if isinstance(leaf, np.generic):
         return lambda tensor: ARRAYS.to_numpy(tensor)[()]
     return ARRAYS.to_numpy

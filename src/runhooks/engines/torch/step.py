@@ -190,7 +190,7 @@ def carrying_step(
     ``states``: what its states begin with, by their places among the arguments.
     """
     restorers = {place: restorer(value) for place, value in states.items()}
-    is_known = False  # what it returns
+    is_known = False
 
     def called(*args: Any) -> tuple[Any, ...]:
         nonlocal is_known
@@ -236,7 +236,7 @@ def output_of(step: str, output: str, outputs: Sequence[str]) -> Callable[[Any],
 
 
 def _in_order(operations: Sequence[Operation]) -> list[Operation]:
-    """Order operations: those without a step, then the steps and what they need, then the rest."""
+    """What needs no step comes first, then the steps and what they need, then the rest."""
     late: set[Operation] = set()
     late_variables: set[Variable] = set()
     for op in operations:
