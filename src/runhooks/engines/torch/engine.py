@@ -154,27 +154,19 @@ class TorchEngine(EagerEngine):
         return {"devices": ", ".join(["cpu", *gpus, *metal])}
 
     def start_profile(self, folder: Path, step: int) -> Callable[[], Path]:
-        return start_torch_profile(folder, step)
+        # Stopping a second one ends the process.
+        if getattr(torch.autograd, "_profiler_enabled", lambda: False)():
+            raise RuntimeError("another profiler of torch is running")
+        profile = torch.profiler.profile(record_shapes=True, with_stack=True)
+        profile.start()
 
+        def stop() -> Path:
+            profile.stop()
+            path = folder / f"timeline-{step}.pt.trace.json"
+            profile.export_chrome_trace(str(path))
+            return path
 
-def start_torch_profile(folder: Path, step: int) -> Callable[[], Path]:
-    """Start a profile as ``Framework.start_profile``; file: ``timeline-<step>.pt.trace.json``."""
-    # Stopping a second one ends the process.
-    if getattr(torch.autograd, "_profiler_enabled", lambda: False)():
-        raise RuntimeError("another profiler of torch is running")
-    kinds = [torch.profiler.ProfilerActivity.CPU]
-    if torch.cuda.is_available():
-        kinds.append(torch.profiler.ProfilerActivity.CUDA)
-    profile = torch.profiler.profile(activities=kinds, record_shapes=True, with_stack=True)
-    profile.start()
-
-    def stop() -> Path:
-        profile.stop()
-        path = folder / f"timeline-{step}.pt.trace.json"
-        profile.export_chrome_trace(str(path))
-        return path
-
-    return stop
+        return stop
 
 
 def module_graph(

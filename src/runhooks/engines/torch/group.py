@@ -54,7 +54,8 @@ class TorchGroup(Group):
         self._door = ""
         self._of_thread = _OfThread()
         if rank == 0:
-            make_room(_CONNECTIONS * size, _is_hosted_by_launcher())
+            is_hosted_by_launcher = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+            make_room(_CONNECTIONS * size, is_hosted_by_launcher)
 
     @property
     def has_entered(self) -> bool:
@@ -199,10 +200,6 @@ def make_room(connections: int, is_elsewhere: bool) -> None:
             "need %d: call `ulimit -n %d` before the training",
             *(host, soft, needed, needed),
         )
-
-
-def _is_hosted_by_launcher() -> bool:
-    return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
 
 
 @lru_cache(maxsize=1)

@@ -425,7 +425,8 @@ def _note(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         return
     for it in _open:
         it.add(optimizer)
-    _mark(updated_by([optimizer]))
+    for group in optimizer.param_groups:
+        _mark(group["params"])
 
 
 def _mark(parameters: Iterable[Any]) -> None:
