@@ -66,6 +66,7 @@ class Packed(NamedTuple):
     data: bytes
 
     def to_numpy(self) -> Array:
+        """Return the items as an array of NumPy."""
         return np.ndarray(self.shape, dtype_named(self.dtype), self.data).copy()
 
 

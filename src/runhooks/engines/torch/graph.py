@@ -113,6 +113,7 @@ class Graph(ValueGraph):
 
     @property
     def objects(self) -> TorchObjects:
+        """The objects that its steps change, by name."""
         return self._objects
 
     @property
@@ -419,8 +420,8 @@ def _called(
             )
         if name not in [it.name for it in parameters]:
             within.values.defaulted.add(within.scope + name)
-    objects = {it.name: within.object_named(it.name) for it in parameters}
-    objects = {name: it for name, it in objects.items() if it is not None}
+    named = {it.name: within.object_named(it.name) for it in parameters}
+    objects = {name: it for name, it in named.items() if it is not None}
     called = with_objects(positional(fn, parameters), parameters, objects)
     return called, [it for it in parameters if it.name not in objects]
 

@@ -244,8 +244,8 @@ class TorchObjects:
                 "the graph has no objects, so its checkpoints hold nothing of what its steps "
                 "change: give them, such as model=model, optimizer=optimizer"
             )
-        held = {id(it) for module in self.modules().values() for it in module.parameters()}
         for name, optimizer in self.optimizers().items():
+            held = {id(it) for module in self.modules().values() for it in module.parameters()}
             if any(id(it) not in held for it in updated_by([optimizer])):
                 _log.warning(
                     "%r updates parameters of a module that is no object of the graph, so "
