@@ -30,14 +30,13 @@ _log = logging.getLogger("runhooks")
 
 STOP, _LOOP_ENDED = "stop", "loop ended"
 
-# What ranks tell rank 0, and what it tells all.
 _PROPOSE, _BEGUN = "propose", "begun"
 _PROPOSED, _DECIDED = "proposed", "decided"
 
 #: Looks for a sign of life in ``Group.silence_secs``.
 BEATS = 10
-_LEAVE_SECS = 5.0  # that a rank stays after a failure, whose store others read
-_ABORTED_SECS = 5.0  # that a loop has to end after its collectives were aborted
+_LEAVE_SECS = 5.0  # that a rank stays whose store others read
+_ABORTED_SECS = 5.0  # that a loop has after an abort
 
 
 class Decision(NamedTuple):
@@ -67,7 +66,7 @@ class Proposals:
     def take(self, rank: int, kind: str, text: str) -> None:
         if kind == _LOOP_ENDED:
             runs, step = json.loads(text)
-            if runs < self._fewest:  # who has made more waits for nobody that this one does not
+            if runs < self._fewest:  # who has made more waits for nobody else
                 self._fewest = runs
                 self._exchange.tell(_LOOP_ENDED, rank, runs, step)
             return
@@ -120,8 +119,8 @@ class Decisions:
         self.stop_at: int | None = None
         self.heard_at = 0.0
         self._changed = threading.Condition()
-        self._open: tuple[str, str, int] | None = None  # all loops wait at their next boundary
-        self._is_stopping = False  # or this is proposed
+        self._open: tuple[str, str, int] | None = None
+        self._is_stopping = False
         self._pending: list[Decision] = []
         self._failure: Exception | None = None
         self._answered = threading.Event()
@@ -214,7 +213,7 @@ class Decisions:
         if self._group.has_own_process:
             atexit.register(_exit_soon, self._group.grace_secs)
         self._end_speaker()
-        if self._group.rank == 0:  # which may be where the store is
+        if self._group.rank == 0:  # where the store may be
             with suppress(OpError):
                 self._exchange.wait_for_byes(_LEAVE_SECS, self._group.failed_rank())
 
@@ -298,7 +297,7 @@ class Decisions:
     def _speak(self) -> None:
         try:
             failure = self._speak_until_failure()
-        except Exception as error:  # noqa: BLE001 - the ear may wait for a store that is frozen
+        except Exception as error:  # noqa: BLE001 - the store may be frozen
             self._exchange.lose(error)
             failure = self._failure
         if failure is not None and not self._answered.wait(self._group.grace_secs):
@@ -319,7 +318,7 @@ class Decisions:
                 beat_at = clock.monotonic() + secs / BEATS
                 if (silent := pulse.beat()) is not None:
                     self._fail(f"it has given no sign of life for {secs:g} seconds", silent)
-                    self._exchange.look()  # the ear may wait for what the silent rank was to say
+                    self._exchange.look()  # the ear may wait for the silent rank
 
     def _end_speaker(self) -> None:
         self._answered.set()

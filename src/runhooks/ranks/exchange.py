@@ -18,8 +18,8 @@ from runhooks import clock
 from runhooks.errors import DeadlineExceededError, OpError, PeerFailedError, UnavailableError
 from runhooks.ranks.store import RankStore
 
-_LOOKS = 10  # into the store, by whoever waits, in ``RankStore.silence_secs``
-_LINGER_SECS = 5.0  # that an ear stays, with its connection, when nobody needs it
+_LOOKS = 10  # into the store in ``RankStore.silence_secs``
+_LINGER_SECS = 5.0  # that an ear stays when nobody needs it
 
 _FAILED, _HELLO, _BYE, _NOTHING = "failed", "hello", "bye", "nothing"
 _TRAINING, _BYES = "training", "byes"
@@ -53,9 +53,9 @@ class Exchange:
         self._ear: threading.Thread | None = None
         self._waits_in_store = False
         self._is_lost = False
-        self._heard = 0  # the entries up to here
-        self._heard_by = [0] * store.size  # as far as rank 0 knows
-        self._trimmed = 0  # all ranks have heard the entries up to here; they are deleted
+        self._heard = 0  # entries
+        self._heard_by = [0] * store.size
+        self._trimmed = 0  # entries that all have heard
         self._others = frozenset(range(1, store.size))
         self._gone: set[int] = set()
         self.is_attended = False
@@ -86,7 +86,7 @@ class Exchange:
         with self._changed:
             self._needs.discard(what)
             is_idle = not self._needs and self._waits_in_store and not self._is_lost
-        self._wake(is_idle)  # else it would still wait there when this process exits
+        self._wake(is_idle)  # else it waits there when this process exits
 
     def forget(self, what: str) -> None:
         """Listen no more for ``what``, as the ear says, which does not wait in the store."""
@@ -173,7 +173,7 @@ class Exchange:
         with self._changed:
             self._changed.wait_for(lambda: others <= self._gone or self._is_lost, secs)
             is_needed = _BYES in self._needs
-        if is_needed:  # else the ear, which has taken the last bye, ends by itself
+        if is_needed:  # else the ear has taken the last bye
             self.release(_BYES)
 
     def say_bye(self) -> None:
@@ -259,7 +259,7 @@ class Exchange:
             if self.failure is not None:
                 return
             self.failure = error
-            # Rank 0, which may be where the store is, stays until the others have heard of it.
+            # Rank 0, where the store may be, stays until the others have heard of it.
             is_awaited = self._is_host and (self.is_attended or _BYES in self._needs)
             self._needs = {_BYES} if is_awaited else set()
             self._changed.notify_all()
@@ -267,7 +267,7 @@ class Exchange:
 
     def _raised(self) -> Exception:
         assert self.failure is not None
-        if isinstance(self.failure, PeerFailedError):  # each who raises it has one of his own
+        if isinstance(self.failure, PeerFailedError):  # one for each who raises it
             return PeerFailedError(self.failure.rank, self.failure.cause)
         return self.failure
 
@@ -288,7 +288,7 @@ class Meetings:
         self._lock = threading.Lock()
         self._held: Counter[str] = Counter()
         self._came: defaultdict[str, dict[int, str]] = defaultdict(dict)  # known to rank 0
-        self._ended: dict[str, str | list[int]] = {}  # with what conclusion, or who was missing
+        self._ended: dict[str, str | list[int]] = {}  # a conclusion, or who was missing
         exchange.handle(_CAME, self._take)
         exchange.handle(_ASKS, self._name_missing)
         exchange.handle(_ENDED, self._end)

@@ -194,7 +194,7 @@ class LocalGroup(Group):
 
     def request(self, act: Callable[..., _T], *args: Any) -> _T:
         self.check_process()
-        return act(*args)  # memory answers at once
+        return act(*args)
 
     def store_get(self, key: str) -> str | None:
         return self._memory.values.get(key)

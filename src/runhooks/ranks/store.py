@@ -17,7 +17,7 @@ from runhooks.errors import UnavailableError
 
 _T = TypeVar("_T")
 
-_LOOKS = 10  # for an answer, within the limit: a process that was stopped has missed only one
+_LOOKS = 10  # within the limit: a process that was stopped has missed only one
 
 
 class Requests:
@@ -45,7 +45,7 @@ class Requests:
             try:
                 answer.exception(secs / _LOOKS)
             except TimeoutError:
-                # A store that answers others is slow, or has much to do, but is there.
+                # A store that answers others is there.
                 looks, answered = (looks + 1 if line.answered == answered else 0), line.answered
                 continue
             return answer.result()
@@ -64,7 +64,7 @@ class Requests:
             raise UnavailableError(
                 f"no thread can be started that asks the store of the ranks: {error}"
             ) from error
-        # Of two threads that come here at once, the line of one is used by both.
+        # Two threads that come here at once use the line of one.
         self._lines.append(line)
         if (first := self._lines[0]) is line:
             weakref.finalize(self, line.asked.put, None).atexit = False  # what exits may ask, too
@@ -145,14 +145,14 @@ class RankStore(ABC):
         """Whether the keys of this rank are those of the others."""
         return True
 
-    def enter(self, inbox: str) -> None:  # noqa: B027 - most have nothing to do
+    def enter(self, inbox: str) -> None:  # noqa: B027
         """Wait until ``has_entered``.
 
         In the queue ``inbox`` rank 0 gets, of a rank that comes, its number, 0, "hello" and a word
         for ``welcome``.
         """
 
-    def welcome(self, word: str) -> None:  # noqa: B027 - nobody says hello
+    def welcome(self, word: str) -> None:  # noqa: B027
         """On rank 0, let in the rank that has said hello with ``word``."""
 
     @abstractmethod
@@ -195,5 +195,5 @@ class RankStore(ABC):
         self.store_delete(place)
         return value
 
-    def abort(self) -> None:  # noqa: B027 - not every runtime can
+    def abort(self) -> None:  # noqa: B027
         """Make hanging collective operations raise, if the runtime can."""
