@@ -305,12 +305,10 @@ class TorchObjects:
                 kept[_PARAMETERS] = self._parameters_of(saved)
             states[OBJECT_STATES + name] = kept
             tensors.update(found)
+        sharded = {}
         if share is not None:
             sharded = sharded_tensors(tensors, self._held_by_all(tensors), share)
-            return to_host(ARRAYS.to_host, tensors, sharded, into), states
-        places = None if into is None else [into.get(name) for name in tensors]
-        arrays = ARRAYS.to_host(list(tensors.values()), places)
-        return dict(zip(tensors, arrays, strict=True)), states
+        return to_host(ARRAYS.to_host, tensors, sharded, into), states
 
     def _check_exchanged(self) -> None:
         """Log, once in a session, that no checkpoint can hold the gradients of a module."""
@@ -332,10 +330,10 @@ class TorchObjects:
             for path, _ in module.named_parameters(remove_duplicate=False)
         }
         follow = self.optimizers()
-        owners = {name: name.partition("/") for name in names}
+        owners = ((name, *name.partition("/")) for name in names)
         return parameters | {
             name
-            for name, (owner, _, of) in owners.items()
+            for name, owner, _, of in owners
             if owner in follow or (owner in self._averages and of in parameters)
         }
 
@@ -379,10 +377,7 @@ class TorchObjects:
             if missing := [it for it in names if it not in arrays]:
                 problems.append(f"missing {missing[:5]}")
                 continue
-            likes = self._likes(name, names)
-            load = partial(_tensor, arrays, likes, copy=not is_given)
-            tensors = zip(names, loaded_from(arrays, load, names), strict=True)
-            new[name] = join(saved, dict(tensors))
+            new[name] = join(saved, self._tensors_of(name, names, arrays, copy=not is_given))
             problems += _misfits(name, self._saved[name], new[name])
             problems += self._misplaced(name, saved.get(_PARAMETERS, ()), new[name])
         if problems:
@@ -450,6 +445,16 @@ class TorchObjects:
                     *(name, found, said[name]),
                 )
         self.settle()
+
+    def _tensors_of(
+        self, name: str, names: Sequence[str], arrays: Mapping[str, Any], *, copy: bool
+    ) -> dict[str, torch.Tensor]:
+        likes = self._likes(name, names)
+
+        def load(it: str) -> torch.Tensor:
+            return tensor_of(arrays[it], likes.get(it), copy=copy)
+
+        return dict(zip(names, loaded_from(arrays, load, names), strict=True))
 
     def _likes(self, name: str, names: Collection[str]) -> dict[str, torch.Tensor]:
         target = self._saved[name]
@@ -542,12 +547,6 @@ def _stateful(name: str, it: Any) -> Any:
 
 def _has(it: Any, *methods: str) -> bool:
     return all(callable(getattr(it, method, None)) for method in methods)
-
-
-def _tensor(
-    arrays: Mapping[str, Any], likes: Mapping[str, torch.Tensor], name: str, *, copy: bool
-) -> torch.Tensor:
-    return tensor_of(arrays[name], likes.get(name), copy=copy)
 
 
 def _misfits(name: str, target: Any, state: Mapping[str, Any]) -> Iterator[str]:
