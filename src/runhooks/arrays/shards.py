@@ -68,7 +68,7 @@ class ArraySource(Protocol):
 
 def read_block(source: ArraySource | Array, start: Sequence[int], shape: Sequence[int]) -> Array:
     """Return the block of ``shape`` at ``start``; it shares the memory of an array."""
-    if isinstance(source, np.ndarray):
+    if isinstance(source, np.ndarray | np.generic):
         return source[block(start, shape)]
     return source.read(start, shape)
 

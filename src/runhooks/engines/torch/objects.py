@@ -367,7 +367,11 @@ class TorchObjects:
             if saved is None:
                 problems.append(f"missing the object {name!r}")
                 continue
-            if name == PENDING and resized and any(map(_is_pending, resized.differing)):
+            if (
+                name == PENDING
+                and resized
+                and any(it.startswith(f"{PENDING}/") for it in resized.differing)
+            ):
                 problems.append(
                     f"{resized.saved} ranks have accumulated different gradients, which "
                     f"{resized.size} cannot use: save after a step that applies them"
@@ -522,10 +526,6 @@ def _settings(optimizer: Optimizer) -> str:
         decay = group.get("weight_decay")
         groups.append(f"lr={rate}" + (f" and weight_decay={decay}" if decay else ""))
     return ", ".join(dict.fromkeys(groups))
-
-
-def _is_pending(name: str) -> bool:
-    return name.startswith(f"{PENDING}/")
 
 
 def _stateful(name: str, it: Any) -> Any:
