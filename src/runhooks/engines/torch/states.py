@@ -395,20 +395,17 @@ def _keeps_gradients(group: Any) -> bool:
 class SteppedOptimizers:
     """A context in which gradients that optimizers apply are marked; its value lists these."""
 
-    __slots__ = ("_stepped",)
+    __slots__ = ("stepped",)
 
     def __init__(self) -> None:
-        self._stepped: list[Optimizer] = []
+        self.stepped: list[Optimizer] = []
 
     def __enter__(self) -> list[Optimizer]:
         _open.append(self)
-        return self._stepped
+        return self.stepped
 
     def __exit__(self, *exc_info: object) -> None:
         _open.remove(self)
-
-    def add(self, optimizer: Optimizer) -> None:
-        self._stepped.append(optimizer)
 
 
 _open: list[SteppedOptimizers] = []  # of the steps that run now, in whatever thread
@@ -424,7 +421,7 @@ def _note(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
     if not _open or torch.compiler.is_compiling():  # no mark can be made in what is compiled
         return
     for it in _open:
-        it.add(optimizer)
+        it.stepped.append(optimizer)
     for group in optimizer.param_groups:
         _mark(group["params"])
 
