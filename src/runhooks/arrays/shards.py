@@ -114,8 +114,7 @@ class Share(NamedTuple):
     def rows(self, arrays: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
         """Return the first row of each array to write, and the one after the last.
 
-        All processes together write each row once, and about as many bytes each. ``arrays``: the
-        number of rows of each, and the bytes of a row.
+        Processes write about as many bytes each. ``arrays``: numbers of rows, and bytes of a row.
         """
         listed = list(arrays)
         total = sum(count * row_bytes for count, row_bytes in listed)

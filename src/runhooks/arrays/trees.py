@@ -171,10 +171,9 @@ def form_of(leaf: Any) -> Form | None:
 
 
 def place(array: Array, like: Any) -> Any:
-    """Return ``array``, whose memory nothing else uses, as ``like`` is: dtype, devices.
+    """Return ``array``, whose memory nothing else uses, with the dtype and devices of ``like``.
 
-    ``like`` is an array of this shape, a number, or what describes an array. ValueError if its
-    dtype cannot hold the values.
+    That is an array, a number, or what describes an array; ValueError if it cannot hold ``array``.
     """
     if type(like) in (bool, int, float, complex):
         number = array.item()

@@ -153,12 +153,7 @@ class Decisions:
         self._mouth.put((kind, text))
 
     def due(self, run: float) -> list[Decision]:
-        """Return what is decided for ``run``, each decision once; wait for one that is open.
-
-        Raises:
-            PeerFailedError: Another rank has failed.
-            DeadlineExceededError, UnavailableError: The ranks can agree no more.
-        """
+        """Return what is decided for ``run``, once none is open; raise what has failed."""
         self._group.check_process()
         with self._changed:
             self._wait_for(lambda: self._open is None)
@@ -168,7 +163,7 @@ class Decisions:
         return found
 
     def wait_for_stop(self) -> int:
-        """Return ``stop_at`` once it is decided. Raises as ``due`` does."""
+        """Return ``stop_at`` once it is decided; raise what has failed."""
         self._group.check_process()  # a forked child has no threads that decide
         with self._changed:
             self._wait_for(lambda: self.stop_at is not None)
@@ -192,7 +187,7 @@ class Decisions:
         return self._failure
 
     def leave(self) -> None:
-        """End the threads once all ranks have come here. Raises as ``due`` does."""
+        """End the threads once all ranks have come here; raise what has failed."""
         self._exchange.leave()
         self._group.barrier("leave")
         self._end_speaker()

@@ -30,11 +30,9 @@ class Exchange:
     """One rank's part in the exchange of a training, whose keys begin with ``place``.
 
     Attributes:
-        failure: The failure of a rank, which may be this one, or of the store: nothing is told any
-            more then.
+        failure: That of a rank, which may be this one, or of the store: nothing is told any more.
         is_attended: Whether this rank listens all the time.
-        at_failure: Called once there is one, with the error to raise here: None for that of this
-            rank, told by itself.
+        at_failure: Called with the error to raise here: None if this rank tells of its own.
     """
 
     def __init__(self, store: RankStore, place: str) -> None:

@@ -103,10 +103,10 @@ class RankStore(ABC):
 
     Attributes:
         rank: The number of this process, from 0, of ``size``.
-        grace_secs: The seconds after another rank's failure that this rank has to leave its current
-            work, before the runtime is aborted and finally the process is ended.
-        silence_secs: The seconds without a sign of life after which a process counts as failed,
-            and without an answer after which the store does.
+        grace_secs: The seconds that this rank has, after another has failed, to leave its work,
+            before the runtime is aborted and finally the process is ended.
+        silence_secs: The seconds after which a process without a sign of life, or a store without
+            an answer, counts as failed.
     """
 
     #: What the runtime is called in messages.
