@@ -178,7 +178,7 @@ class CountsCalls(rh.SessionRunHook):
 
 def mark_what_it_heard_of(rank, mark):
     """Let rank 0 make the file ``mark`` when it knows which run ``rank`` has begun last."""
-    from runhooks.ranks.proposals import Proposals
+    from runhooks.ranks.decisions import Proposals
 
     take = Proposals.take_begun
 

@@ -8,7 +8,8 @@ from concurrent.futures import Future
 import pytest
 
 from runhooks.errors import UnavailableError
-from runhooks.ranks import Group, LocalGroup, requests
+from runhooks.ranks import Group, LocalGroup
+from runhooks.ranks import store as rank_store
 
 
 class StoreOfProcess(LocalGroup):
@@ -62,13 +63,13 @@ def test_a_store_that_answers_the_requests_before_is_not_lost(monkeypatch):
             Future.exception(answer, timeout=60)
 
     monkeypatch.setattr(Looked, "at_look", at_look)
-    monkeypatch.setattr(requests, "Future", Looked)
+    monkeypatch.setattr(rank_store, "Future", Looked)
     assert store.get("key") is None
     before.join()
 
 
 def test_a_store_that_answers_nobody_is_lost(monkeypatch):
-    monkeypatch.setattr(requests, "Future", Looked)
+    monkeypatch.setattr(rank_store, "Future", Looked)
     store = SlowStore()
     with pytest.raises(UnavailableError, match="has not answered for 100 seconds"):
         store.get("key")

@@ -410,7 +410,11 @@ def ordered(order="ab", optimizer=torch.optim.Adam, groups=""):
 @pytest.mark.parametrize(
     ("before", "after", "words"),
     [
-        ({}, {"order": "ba"}, r"'model/a\.weight' as number 0 of group 0, .* number 1 of group 0"),
+        (
+            {},
+            {"order": "ba"},
+            r"'model/a\.weight' was saved as number 0 of group 0, .* number 1 of group 0",
+        ),
         ({"groups": "ab"}, {"groups": "ba"}, r"number 0 of group 0, .* number 0 of group 1"),
         ({}, {}, None),
         ({"optimizer": torch.optim.SGD}, {"optimizer": torch.optim.SGD, "order": "ba"}, None),

@@ -1,8 +1,4 @@
-"""Array libraries: how values of NumPy, JAX, PyTorch, TensorFlow and others are read and kept.
-
-Each library has one adapter, an ``ArrayLibrary``. ``register`` adds an adapter for a library that
-runhooks does not ship.
-"""
+"""Array libraries: how values of NumPy, JAX, PyTorch, TensorFlow and others are read and kept."""
 
 from runhooks.arrays.array_library import ArrayLibrary, Packed
 from runhooks.arrays.registry import library_of, register

@@ -6,34 +6,31 @@ import operator
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from runhooks.arrays.histogram import histogram_counts
-from runhooks.arrays.shards import ArraySource, ShardedArray
+from runhooks.arrays.shards import Array, ArraySource, ShardedArray, read_block
 
 
 def dtype_name(dtype: np.dtype[Any]) -> str | None:
-    """Return a name that ``dtype_named`` turns back into ``dtype``.
-
-    None if there is none, as for objects and records.
-    """
-    return next((name for name in (dtype.str, dtype.name) if _is_name_of(name, dtype)), None)
+    """Return a name that ``dtype_named`` turns back into ``dtype``, or None, as for records."""
+    for name in (dtype.str, dtype.name):
+        with suppress(TypeError, ImportError):
+            if dtype_named(name) == dtype:
+                return name
+    return None
 
 
 def dtype_named(name: str) -> np.dtype[Any]:
-    """Return the dtype called ``name``; ml_dtypes is imported only for a dtype of its own.
-
-    Raises:
-        TypeError: There is none, or its items are Python objects: a file cannot hold these.
-        ImportError: ml_dtypes is needed and not installed.
-    """
+    """Return the dtype of NumPy or ml_dtypes called ``name``; TypeError: it cannot be in a file."""
     try:
         dtype: np.dtype[Any] = np.dtype(name)
     except TypeError:
-        import ml_dtypes  # installed with each framework that makes such arrays
+        import ml_dtypes
 
         if not hasattr(ml_dtypes, name):
             raise
@@ -44,7 +41,7 @@ def dtype_named(name: str) -> np.dtype[Any]:
 
 
 def is_same_kind(one: np.dtype[Any], other: np.dtype[Any]) -> bool:
-    """Return whether both are floats, both integers, both complex numbers, or the same."""
+    """Return whether both are floats, integers or complex numbers, or the same."""
     return one == other or (_kind(one) == _kind(other) and _kind(one) != "")
 
 
@@ -53,22 +50,12 @@ def _kind(dtype: np.dtype[Any]) -> str:
     return match[0].lstrip("bu") if match else ""
 
 
-def _is_name_of(name: str, dtype: np.dtype[Any]) -> bool:
-    try:
-        return dtype_named(name) == dtype
-    except (TypeError, ImportError):
-        return False
-
-
-Array = np.ndarray[Any, np.dtype[Any]]
-
-
 class Packed(NamedTuple):
     """An array as bytes.
 
     Attributes:
         kind: The name of its library, and after a space anything that library adds.
-        dtype: The name of its dtype, as ``kind`` understands it.
+        dtype: The name of its dtype, as its library understands it.
         shape: Its shape.
         data: Its items in C order, a copy.
     """
@@ -84,14 +71,14 @@ class Packed(NamedTuple):
 
 
 class Flat(NamedTuple):
-    """The leaves of a tree by path, in order, and what makes the tree of as many other leaves."""
+    """The leaves of a tree by path, in order, and what makes a tree of as many others."""
 
     leaves: list[tuple[str, Any]]
     rebuild: Callable[[Sequence[Any]], Any]
 
 
 class GeneratorAccess(NamedTuple):
-    """How to read the state of a random generator, as a value for checkpoints, and to set it."""
+    """How to read the state of a random generator, for checkpoints, and how to set it."""
 
     get: Callable[[], Any]
     set: Callable[[Any], None]
@@ -100,9 +87,8 @@ class GeneratorAccess(NamedTuple):
 class ArrayLibrary(ABC):
     """The adapter of one array library.
 
-    A subclass must say which types are arrays (``owns``). The other methods have defaults that
-    work for any array that NumPy can read through ``numpy()``, ``__array__`` or DLPack; override
-    those that the library does better.
+    A subclass must define ``owns``. The other methods work for arrays that NumPy can read through
+    ``numpy()``, ``__array__`` or DLPack; override those that the library does better.
 
         class CupyArrays(ArrayLibrary):
             name = "cupy"
@@ -122,7 +108,7 @@ class ArrayLibrary(ABC):
         runhooks.arrays.register(CupyArrays())
     """
 
-    #: Stands in checkpoints for the library; no space in it.
+    #: Stands in checkpoints for the library; one word.
     name: str
 
     @abstractmethod
@@ -130,9 +116,9 @@ class ArrayLibrary(ABC):
         """Whether ``kind`` is a type of the library's arrays. Asked once for each type."""
 
     def to_numpy(self, array: Any) -> Array:
-        """Return ``array`` as an array of NumPy of the same dtype; waits for the device.
+        """Return ``array`` as an array of NumPy, which may share its memory; waits for the device.
 
-        It may share the memory of ``array``. bfloat16 and float8 are dtypes of ml_dtypes.
+        The dtype is the same; bfloat16 and float8 are dtypes of ml_dtypes.
         """
         if callable(getattr(array, "numpy", None)):
             array = array.numpy()
@@ -145,67 +131,49 @@ class ArrayLibrary(ABC):
 
         Args:
             array: What to copy, of the shape and dtype that ``host_form`` gives ``like``.
-            like: An array of this library, whose dtype and device the copy gets. None: the dtype
-                of ``array`` and the default device.
+            like: An array of this library, whose dtype and device the copy gets; None: the dtype
+                of ``array``, the default device.
         """
         raise NotImplementedError(f"{type(self).__name__} has no from_numpy")
 
     def describes(self, kind: type) -> bool:
-        """Whether ``kind`` describes arrays that have no values yet: ``jax.ShapeDtypeStruct``.
-
-        ``host_form`` and ``place`` then take such a description too.
-        """
+        """Whether ``host_form`` and ``place`` also take ``kind``: ``jax.ShapeDtypeStruct``."""
         return False
 
     def place(self, array: Array, like: Any) -> Any:
-        """Return ``array`` as an array of this library on the devices of ``like``.
-
-        Args:
-            array: What to place, of the shape and dtype that ``host_form`` gives ``like``, in
-                memory that nothing else uses.
-            like: An array of this library, or what describes one.
-        """
+        """Return ``array`` as ``from_numpy`` does, or in its memory, which nothing else uses."""
         return self.from_numpy(array, like)
 
     def flatten(self, tree: Any) -> Flat | None:
-        """Return the leaves of ``tree`` if its class is one that the library knows as a tree.
-
-        It is not asked for those of ``dict``, ``list``, ``tuple`` and named tuples.
-        """
+        """Return the leaves of ``tree``, no dict, list or tuple, if the library knows its class."""
         return None
 
     def read_file(self, path: Path) -> Any:
-        """Return the nested structure in a file of the library's own format, its arrays on the CPU.
+        """Return what a file of the library's own format holds, arrays on the CPU; execute nothing.
 
-        Nothing in the file is executed. Raises ValueError if it is damaged, or not such a file.
+        Raises:
+            ValueError: It is damaged, or not such a file.
         """
         raise NotImplementedError
 
     def snapshot(self, array: Any) -> Any:
         """Return an array that keeps the values ``array`` has now; does not wait for a device.
 
-        The default returns ``array``, which is right for arrays that nothing changes. Override it
-        with a copy if they can be written to, or their memory given to a later computation; an
-        array of NumPy will do where there is no device.
+        Override it with a copy if arrays can be written to, or their memory given to a later
+        computation; an array of NumPy will do where there is no device.
         """
         return array
 
     def check_readable(self, array: Any) -> None:
-        """Raise TypeError if ``to_numpy`` has nothing to read in ``array``, now or later.
-
-        So it is for an array that is being traced, or spread over several processes.
-        """
+        """Raise TypeError for an array without values: traced, or spread over processes."""
         return
 
     def start_copy(self, array: Any) -> None:
-        """Start to copy ``array`` to the host, if the library can do that without waiting."""
+        """Start to copy ``array`` to the host, if that is possible without waiting."""
         return
 
     def host_form(self, array: Any) -> tuple[tuple[int, ...], Any]:
-        """Return the shape and the dtype of ``to_numpy(array)``; does not wait for a device.
-
-        Override it if the library's dtypes are not those of NumPy.
-        """
+        """Return the shape and the dtype of ``to_numpy(array)``; does not wait for a device."""
         return tuple(array.shape), np.dtype(array.dtype)
 
     def to_host(
@@ -216,7 +184,7 @@ class ArrayLibrary(ABC):
         Args:
             arrays: Arrays of this library; anything else is read as NumPy reads it.
             into: For each of them an array to copy into where it fits, or None. What is returned
-                is then never the memory of ``arrays``, which later steps may write to.
+                then never shares the memory of ``arrays``.
         """
         for array in arrays:
             if self.owns(type(array)):
@@ -225,23 +193,15 @@ class ArrayLibrary(ABC):
         return host if into is None else list(map(copied, host, into))
 
     def sharded(self, array: Any) -> ShardedArray | None:
-        """Return what this process has of ``array``, which several hold; None if it has it all.
-
-        The blocks are arrays that ``to_host`` takes.
-
-        Raises:
-            TypeError: The parts of the processes do not make up the array.
-        """
+        """Return what this process has of ``array``, in blocks for ``to_host``; None: all of it."""
         return None
 
-    def from_source(self, source: ArraySource, like: Any) -> Any:
+    def from_source(self, source: ArraySource | Array, like: Any) -> Any:
         """Return an array as ``from_numpy`` does, reading what this process needs of it."""
-        return self.from_numpy(source.read((0,) * len(source.shape), source.shape), like)
+        return self.from_numpy(read_block(source, (0,) * len(source.shape), source.shape), like)
 
     def index(self, array: Any) -> Any:
-        """Return ``array``, one integer, as something that ``operator.index`` takes.
-
-        An ``int``, or, if reading it now would wait for a device, an array to be read later.
+        """Return ``array``, one integer, as an ``int``, or as an array if that waits for a device.
 
         Raises:
             AttributeError, TypeError, ValueError, RuntimeError: It is not a single integer.
@@ -250,25 +210,18 @@ class ArrayLibrary(ABC):
         return operator.index(holder.item())
 
     def number(self, array: Any) -> Any:
-        """Return the one real number in ``array``, as it is now; does not wait for a device.
+        """Return the one real number in ``array``, or a copy if a device must be waited for.
 
-        A number if it can be read at once, else a copy that ``read_number`` reads later. None if
-        ``array`` is anything else, or if that is not quickly said.
+        None if ``array`` is, or may be, anything else.
         """
         return None
 
     def histogram(self, array: Any) -> Any:
-        """Return ``HistogramCounts`` of ``array``, counted where it lives; does not wait for it.
-
-        ``array`` itself will do where that is less to hand over.
-        """
+        """Return ``HistogramCounts``, or ``array`` if it is smaller; does not wait for a device."""
         return histogram_counts(self.to_numpy(array))
 
     def sum_of_squares(self, array: Any) -> Any:
-        """Return the sum of the squared magnitudes of ``array``, computed where it lives.
-
-        A real number of at least float32, or an array of one; does not wait for a device.
-        """
+        """Return the sum of squared magnitudes in float32 or wider; does not wait for a device."""
         flat = self.to_numpy(array).ravel()
         flat = flat.astype(np.complex128 if flat.dtype.kind == "c" else np.float64)
         return np.vdot(flat, flat).real
@@ -283,14 +236,11 @@ class ArrayLibrary(ABC):
         return host.dtype.kind in "fcmMV" and bool(np.isnan(host).any())
 
     def generators(self) -> Mapping[str, Any]:
-        """Return the random generators that functions of the library draw from, by name."""
+        """Return the global random generators of the library, by name."""
         return {}
 
     def generator_state(self, generator: Any) -> GeneratorAccess | None:
-        """Return how to read and set the state of ``generator``, a random generator.
-
-        None if it is not one of the library.
-        """
+        """Return how to read and set the state of a random generator of the library, else None."""
         return None
 
     def text(self, array: Any) -> str:
@@ -303,7 +253,7 @@ class ArrayLibrary(ABC):
         return int(nbytes() if callable(nbytes) else nbytes)
 
     def pack(self, array: Any) -> Packed | None:
-        """Return ``array`` as bytes for a checkpoint; None if ``unpack`` could not restore it."""
+        """Return ``array`` as bytes; None if ``unpack`` could not restore it."""
         host = self.to_numpy(array)
         name = dtype_name(host.dtype)
         return None if name is None else Packed(self.name, name, host.shape, host.tobytes())
@@ -314,8 +264,8 @@ class ArrayLibrary(ABC):
 
 
 def copied(array: Array, into: Array | None) -> Array:
-    """Return a copy of ``array``, in the memory of ``into`` if that has its shape and dtype."""
+    """Return a copy of ``array``, in the memory of ``into`` if it fits."""
     if into is None or (into.shape, into.dtype) != (array.shape, array.dtype):
         return np.copy(array)
-    np.copyto(into, array)  # twice as fast: new memory has to be found, page by page
+    np.copyto(into, array)  # twice as fast as new memory
     return into

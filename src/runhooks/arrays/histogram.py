@@ -1,9 +1,7 @@
 """Histograms: how the numbers of an array are distributed.
 
-A number is counted by the upper half of its float32 bits: its sign, its exponent and seven bits
-of its mantissa. So a bucket is the span from one bfloat16 number to the next away from zero, the
-edges are the same for all data, and no number is compared or sorted. Any array library can count
-so, on its device, and the counts come to the host in place of the array.
+A number is counted by the upper half of its float32 bits, so a bucket is the span from one bfloat16
+number to the next away from zero. Any array library can count so, on its device.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-#: How many buckets there are to count in: one for each upper half of a float32.
+#: How many buckets there are: one for each upper half of a float32.
 BUCKETS = 1 << 16
 
 _BLOCK = 1 << 18
@@ -29,11 +27,10 @@ class HistogramCounts(NamedTuple):
     """The histogram of an array.
 
     Attributes:
-        counts: Integers, ``[BUCKETS]``: how many numbers have that upper half.
-        min: The least of the finite numbers, which the fields below are about too; +inf if there
-            are none.
+        counts: How many numbers have each upper half, ``[BUCKETS]``, integers.
+        min: The least of the finite numbers; +inf if there are none.
         max: The largest; -inf if there are none.
-        sum: Their sum.
+        sum: The sum of the finite numbers.
         sum_squares: The sum of their squares.
     """
 
@@ -55,22 +52,20 @@ def histogram_counts(
 
     Args:
         values: Real numbers of any shape and dtype.
-        xp: ``numpy``, or a module with functions of the same names that may be traced, such as
-            ``jax.numpy``.
+        xp: ``numpy``, or a module like it whose functions may be traced, such as ``jax.numpy``.
         bincount: Counts unsigned integers: ``partial(jax.numpy.bincount, length=BUCKETS)``.
     """
     values = xp.asarray(values).ravel()
     if xp is not np:
         return _counted(values, xp, bincount)
     values = _countable(values)
-    # What NumPy makes of a block stays in the cache, and takes no fresh memory.
+    # What NumPy makes of a block stays in the cache.
     blocks = (values[at : at + _BLOCK] for at in range(0, max(values.size, 1), _BLOCK))
     counts, least, largest, sums, sums_squares = zip(*map(_counted_here, blocks), strict=True)
     return HistogramCounts(sum(counts), min(least), max(largest), sum(sums), sum(sums_squares))
 
 
 def _countable(values: NDArray[Any]) -> NDArray[Any]:
-    """Return ``values`` in a dtype that can be counted: their own, float64 or float32."""
     if values.dtype == np.longdouble:
         with np.errstate(over="ignore"):
             return values.astype(np.float64)
@@ -79,7 +74,7 @@ def _countable(values: NDArray[Any]) -> NDArray[Any]:
 
 
 def _counted_here(block: NDArray[Any]) -> HistogramCounts:
-    """Count as ``_counted`` does with NumPy; several times faster for most float32."""
+    """As ``_counted``; several times faster for most float32."""
     if block.dtype == np.float32 and block.size:
         with np.errstate(invalid="ignore"):
             least, largest = float(block.min()), float(block.max())
@@ -94,7 +89,7 @@ def _counted_here(block: NDArray[Any]) -> HistogramCounts:
 
 
 def _sum(block: NDArray[np.float32]) -> float:
-    # What rounding loses grows with how many are added up in single precision: a few at a time.
+    # A few at a time: rounding loses more, the more are added up in single precision.
     whole = block.size // _ADDED * _ADDED
     partial = np.add.reduce(block[:whole].reshape(_ADDED, -1), axis=0)
     return float(partial.sum(dtype=np.float64) + block[whole:].sum(dtype=np.float64))

@@ -11,23 +11,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from runhooks.arrays.array_library import Array, ArrayLibrary, Flat, Packed, copied
+from runhooks.arrays.array_library import ArrayLibrary, Flat, Packed, copied
 from runhooks.arrays.histogram import BUCKETS, histogram_counts
-from runhooks.arrays.shards import ArrayInMemory, ArraySource, Shard, ShardedArray
+from runhooks.arrays.shards import Array, ArraySource, Shard, ShardedArray, read_block
 
 _KEY, _WEAK = "key", "weak"
 _LEAST_BYTES_TO_CUT = 1 << 20
 _LEAST_BYTES_TO_SHARE = 1 << 18
 _FORMS = (jax.Array, jax.ShapeDtypeStruct)
 _WIDE = (np.int64, np.float64, np.complex128)
-#: Read one number of a dtype, in one call. The letters are those of NumPy and ``struct`` alike.
+# Read one number of a dtype. The letters are those of NumPy and ``struct`` alike.
 _READERS = {np.dtype(letter): struct.Struct(letter).unpack for letter in "?bBhHiIlLqQefd"}
 
 
 class JaxArrays(ArrayLibrary):
-    """Arrays of JAX, random keys among them, and objects that stand for one (``__jax_array__``).
+    """Arrays of JAX, random keys, and objects that stand for one (``__jax_array__``).
 
-    An array does not change, but a later step may be given its buffer; so a snapshot is a copy.
+    A snapshot is a copy, as a later step may be given the buffer of an array.
     """
 
     name = "jax"
@@ -37,26 +37,21 @@ class JaxArrays(ArrayLibrary):
         return is_array or hasattr(kind, "__jax_array__")
 
     def to_numpy(self, array: Any) -> Array:
-        plain = _plain(array)
-        return np.asarray(jax.random.key_data(plain) if is_key(plain) else plain)
+        return np.asarray(_data(_plain(array)))
 
     def from_numpy(self, array: Array, like: Any = None) -> Any:
         if like is None:
             return jnp.array(array)
         if not like.is_fully_addressable:
-            return self.from_source(ArrayInMemory(array), like)
-        if is_key(like):
-            return jax.random.wrap_key_data(jnp.array(array), impl=jax.random.key_impl(like))
-        if (weak := _weak(array, like)) is not None:
-            return weak
-        # Put on a device by name, an array would no longer go where the others of a run are.
-        return jax.device_put(array.copy(), like.sharding) if like.committed else jnp.array(array)
+            return self.from_source(array, like)
+        return self.place(array.copy(), like)
 
     def describes(self, kind: type) -> bool:
         return issubclass(kind, jax.ShapeDtypeStruct)
 
     def place(self, array: Array, like: Any) -> Any:
-        committed = getattr(like, "committed", True)  # a description has only what is wanted
+        # An array that is committed to a device no longer goes where the others of a run are.
+        committed = getattr(like, "committed", True)
         sharding = like.sharding if isinstance(like, _FORMS) and committed else None
         if is_key(like):
             key = jax.random.wrap_key_data(jnp.array(array), impl=_key_impl(like))
@@ -64,10 +59,9 @@ class JaxArrays(ArrayLibrary):
         if (weak := _weak(array, like)) is not None:
             return weak
         if sharding is None:
-            # On a CPU device_put shares aligned memory. Small arrays are copied faster.
+            # device_put shares aligned memory of a CPU. Small arrays are copied faster.
             is_large = array.nbytes >= _LEAST_BYTES_TO_SHARE
             return jax.device_put(array) if is_large else jnp.array(array)
-        # Each device gets its part alone, and each process those of its own devices.
         return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
 
     def flatten(self, tree: Any) -> Flat | None:
@@ -82,8 +76,8 @@ class JaxArrays(ArrayLibrary):
         array = _plain(array)
         if isinstance(array, jax.core.Tracer):
             raise TypeError(
-                f"{array} has no values while JAX traces it: return it from the function that is "
-                "compiled, and use it outside"
+                f"{array} has no values while JAX traces it: return it from the compiled function, "
+                "and use it outside"
             )
         if not (array.is_fully_addressable or array.is_fully_replicated):
             raise TypeError(
@@ -100,30 +94,30 @@ class JaxArrays(ArrayLibrary):
             array.copy_to_host_async()
 
     def host_form(self, array: Any) -> tuple[tuple[int, ...], Any]:
-        plain = jax.eval_shape(jax.random.key_data, array) if is_key(array) else array
+        plain = jax.eval_shape(_data, array) if is_key(array) else array
         return plain.shape, plain.dtype
 
     def to_host(
         self, arrays: Sequence[Any], into: Sequence[Array | None] | None = None
     ) -> list[Array]:
-        plain = [jax.random.key_data(array) if is_key(array) else array for array in arrays]
+        plain = list(map(_data, arrays))
         host = cast(list[Array], jax.device_get(plain))
         if into is None:
             return host
-        # On a CPU they are the very buffers. As long as they are held, a run to which they are
-        # donated copies them, far slower than they are copied here.
+        # On a CPU they are the very buffers: a run to which these are donated would copy them, far
+        # slower.
         return [
-            copied(array, place) if on_cpu(leaf) else array
+            copied(array, place) if _on_cpu(leaf) else array
             for leaf, array, place in zip(plain, host, into, strict=True)
         ]
 
     def sharded(self, array: Any) -> ShardedArray | None:
         if not isinstance(array, jax.Array) or array.is_fully_addressable:
             return None
-        data = jax.random.key_data(array) if is_key(array) else array
+        data = _data(array)
         return ShardedArray(data.shape, np.dtype(data.dtype), tuple(_to_write(data)))
 
-    def from_source(self, source: ArraySource, like: Any) -> Any:
+    def from_source(self, source: ArraySource | Array, like: Any) -> Any:
         if like.is_fully_addressable:
             return super().from_source(source, like)
         if is_key(like):
@@ -133,7 +127,7 @@ class JaxArrays(ArrayLibrary):
         return jax.make_array_from_callback(
             source.shape,
             like.sharding,
-            lambda index: np.array(source.read(*_block(index, source.shape))),
+            lambda index: np.array(read_block(source, *_block(index, source.shape))),
         )
 
     def index(self, array: Any) -> Any:
@@ -145,7 +139,7 @@ class JaxArrays(ArrayLibrary):
 
     def number(self, array: Any) -> Any:
         try:
-            # JAX crashes if an array that somebody has deleted is asked whether it is ready.
+            # JAX crashes if a deleted array is asked whether it is ready.
             if array.is_deleted():
                 return None
             read = _READERS[array.dtype]
@@ -156,11 +150,10 @@ class JaxArrays(ArrayLibrary):
                     pass
             is_one = array.size == 1 and array.is_fully_addressable
         except (AttributeError, KeyError, TypeError, struct.error):
-            return None  # traced, of a dtype of its own, or not a single number
+            return None
         return _copy(array) if is_one else None
 
     def histogram(self, array: Any) -> Any:
-        # An array with fewer numbers than there are counts is the smaller thing to hand over.
         if np.size(array) <= BUCKETS:
             return array
         return histogram_counts(array, jnp, partial(jnp.bincount, length=BUCKETS))
@@ -180,7 +173,7 @@ class JaxArrays(ArrayLibrary):
         if not isinstance(array, jax.Array) or isinstance(array, jax.core.Tracer):
             return None
         if is_key(array):
-            data = np.asarray(jax.random.key_data(array))
+            data = self.to_numpy(array)
             impl = str(jax.random.key_impl(array))
             return Packed(f"{self.name} {_KEY}", impl, data.shape, data.tobytes())
         packed = super().pack(array)
@@ -198,10 +191,7 @@ class JaxArrays(ArrayLibrary):
 
 
 def _to_write(array: jax.Array) -> Iterator[Shard]:
-    """The blocks of an array of several processes that are this one's to write.
-
-    Where several hold the same block, each writes some rows of it.
-    """
+    """The blocks that this process writes; of one that several hold, each writes some rows."""
     held: dict[Any, set[int]] = {}
     devices: Any = array.sharding.devices_indices_map(array.shape)
     for device, index in devices.items():
@@ -222,16 +212,14 @@ def _to_write(array: jax.Array) -> Iterator[Shard]:
 
 
 def _weak(array: Array, like: Any) -> Any:
-    """Return ``array`` weakly typed as ``like`` is; None if that is not."""
     if not is_weak(like) or array.dtype != like.dtype:
         return None
-    # What is written into a weakly typed array becomes one, and nothing else of JAX makes one.
+    # What is written into a weakly typed array becomes one.
     weak = jnp.zeros_like(like).at[...].set(array)
     return jax.device_put(weak, like.sharding) if like.committed else weak
 
 
 def _made_weak(array: Array) -> jax.Array:
-    """Return ``array`` as a weakly typed one of JAX, if those of its dtype can be."""
     plain = jnp.array(array)
     # A number of Python becomes an array of 64 bits only where these are enabled.
     with jax.enable_x64(plain.dtype in _WIDE):
@@ -241,13 +229,13 @@ def _made_weak(array: Array) -> jax.Array:
 
 
 def _block(index: Any, shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Where the block begins that the slices ``index`` take out of an array, and its shape."""
+    """The start and the shape of the block that the slices ``index`` take out of an array."""
     bounds = [it.indices(size) for it, size in zip(index, shape, strict=True)]
     return tuple(begin for begin, _, _ in bounds), tuple(end - begin for begin, end, _ in bounds)
 
 
 def is_weak(leaf: Any) -> bool:
-    """Return whether ``leaf`` is weakly typed, as a number of Python is."""
+    """Whether ``leaf`` is weakly typed, as a number of Python is."""
     return isinstance(leaf, jax.Array) and not is_key(leaf) and bool(cast(Any, leaf).weak_type)
 
 
@@ -257,22 +245,24 @@ def is_key(array: Any) -> bool:
     return not isinstance(dtype, np.dtype) and bool(jnp.issubdtype(dtype, jax.dtypes.prng_key))
 
 
+def _data(array: Any) -> Any:
+    return jax.random.key_data(array) if is_key(array) else array
+
+
 def _key_impl(like: Any) -> Any:
-    found: list[Any] = []  # a description has no implementation to ask for, but a traced array has
+    found: list[Any] = []  # what is traced says it, a description does not
     jax.eval_shape(lambda key: found.append(jax.random.key_impl(key)), like)
     return found[0]
 
 
-#: Compiled, it copies a small array in a third of the time of ``array.copy()``.
-_copy = jax.jit(jnp.copy)
+_copy = jax.jit(jnp.copy)  # three times as fast as ``array.copy()`` if it is small
 
 
 def _plain(array: Any) -> Any:
     return array if isinstance(array, jax.Array) else jnp.asarray(array)
 
 
-def on_cpu(leaf: Any) -> bool:
-    """Whether ``leaf`` is an array on a CPU."""
+def _on_cpu(leaf: Any) -> bool:
     return isinstance(leaf, jax.Array) and any(it.platform == "cpu" for it in leaf.devices())
 
 

@@ -1,27 +1,82 @@
-"""Which adapter an array belongs to.
-
-The adapter of a framework is imported when the framework is: without it there are no such arrays.
-"""
+"""Which adapter an array belongs to, and that of NumPy; others are imported with the framework."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from typing import Any
 
-from runhooks.arrays.array_library import ArrayLibrary, Flat, GeneratorAccess, Packed
-from runhooks.arrays.numpy import ARRAYS as NUMPY
+import numpy as np
+
+from runhooks.arrays.array_library import ArrayLibrary, Flat, GeneratorAccess, Packed, copied
+from runhooks.arrays.shards import Array
 
 _FRAMEWORKS = ("torch", "jax", "tensorflow")
 _FILES = {".pt": "torch", ".pth": "torch"}
 
 
-class _NoLibrary(ArrayLibrary):
-    """Stands for the library of whatever no adapter owns: lists, and arrays of unknown libraries.
+class NumpyArrays(ArrayLibrary):
+    """Arrays and scalars of NumPy."""
 
-    They are read as NumPy reads them, and nothing can be said of how they change.
-    """
+    name = "numpy"
+
+    def owns(self, kind: type) -> bool:
+        return issubclass(kind, np.ndarray | np.generic)
+
+    def to_numpy(self, array: Any) -> Array:
+        return np.asarray(array)
+
+    def from_numpy(self, array: Array, like: Any = None) -> Any:
+        return array.copy()
+
+    def place(self, array: Array, like: Any) -> Any:
+        return array if isinstance(like, np.ndarray) else array[()]
+
+    def check_readable(self, array: Any) -> None:
+        if isinstance(array, np.ma.MaskedArray):
+            raise TypeError(
+                "a masked array cannot be written: give array.compressed(), or array.filled(number)"
+            )
+
+    def snapshot(self, array: Any) -> Any:
+        return array.copy() if _may_change(array) else array
+
+    def number(self, array: Any) -> float | None:
+        is_one = type(array) is np.ndarray and array.size == 1 and array.dtype.kind in "biuf"
+        number = array.item() if is_one else None
+        return None if isinstance(number, np.generic) else number
+
+    def to_host(
+        self, arrays: Sequence[Any], into: Sequence[Array | None] | None = None
+    ) -> list[Array]:
+        places = [None] * len(arrays) if into is None else into
+        return [
+            copied(array, place) if into is not None and _may_change(array) else np.asarray(array)
+            for array, place in zip(arrays, places, strict=True)
+        ]
+
+    def text(self, array: Any) -> str:
+        return str(array)
+
+    def pack(self, array: Any) -> Packed | None:
+        return super().pack(array) if type(array) is np.ndarray else None
+
+
+def _may_change(array: Any) -> bool:
+    # Read-only views, such as diagonal() returns, may be written to by others; so may records.
+    while isinstance(array, np.ndarray | np.void):
+        if array.flags.writeable:
+            return True
+        array = array.base
+    return not isinstance(array, np.generic | bytes | None)
+
+
+NUMPY = NumpyArrays()
+
+
+class _NoLibrary(ArrayLibrary):
+    """Stands for the library of lists, and of arrays that no adapter owns."""
 
     name = ""
 
@@ -36,55 +91,46 @@ class _NoLibrary(ArrayLibrary):
 
 
 NO_LIBRARY = _NoLibrary()
-
 _registered: list[ArrayLibrary] = []
 _by_type: dict[type, ArrayLibrary] = {}
 
 
 def library_of(value: Any) -> ArrayLibrary:
-    """Return the adapter that owns ``value``; ``NO_LIBRARY`` if it is not a known array."""
+    """Return the adapter that owns ``value``, or ``NO_LIBRARY``."""
     library = _by_type.get(type(value))
     return _found(type(value)) if library is None else library
 
 
 def library_describing(value: Any) -> ArrayLibrary:
-    """Return the adapter for which ``value`` describes an array; ``NO_LIBRARY`` if none does."""
+    """Return the adapter for which ``value`` describes an array, or ``NO_LIBRARY``."""
     found = (library for library in _known() if library.describes(type(value)))
     return next(found, NO_LIBRARY)
 
 
 def flattened(tree: Any) -> Flat | None:
-    """Return what the first adapter that knows ``tree`` as a tree returns; None if none does."""
+    """Return ``tree`` flattened by the first adapter that knows its class, or None."""
     found = (library.flatten(tree) for library in _known())
     return next((flat for flat in found if flat is not None), None)
 
 
 def global_generators() -> dict[str, Any]:
-    """Return the random generators that functions of the libraries draw from, by name."""
+    """Return the global random generators of all libraries, by name."""
     return {name: it for library in _known() for name, it in library.generators().items()}
 
 
 def generator_state(generator: Any) -> GeneratorAccess | None:
-    """Return how to read and set the state of ``generator``; None if no library knows it."""
+    """Return how to read and set the state of ``generator``, or None."""
     found = (library.generator_state(generator) for library in _known())
     return next((access for access in found if access is not None), None)
 
 
 def library_of_file(suffix: str) -> ArrayLibrary | None:
-    """Return the adapter of the library whose files end in ``suffix``; None if there is none.
-
-    Raises:
-        ImportError: The library is not installed.
-    """
+    """Return the adapter of the library whose files end in ``suffix``, or None."""
     return _adapter(_FILES[suffix]) if suffix in _FILES else None
 
 
 def unpack(packed: Packed) -> Any:
-    """Return the array that ``library_of(array).pack(array)`` made ``packed`` of.
-
-    Raises:
-        ImportError: Its library is not registered or not installed: the array may be sound.
-    """
+    """Return the array that was packed; ImportError if its library is not registered."""
     name = packed.kind.partition(" ")[0]
     for library in (*_registered, NUMPY):
         if library.name == name:
@@ -98,9 +144,7 @@ def unpack(packed: Packed) -> Any:
 
 
 def register(library: ArrayLibrary) -> None:
-    """Let summaries, hooks and checkpoints accept the arrays of ``library``.
-
-    It takes precedence over the libraries that runhooks includes.
+    """Let summaries, hooks and checkpoints accept the arrays of ``library``, before all others.
 
     Raises:
         TypeError: It is not an ``ArrayLibrary``.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from operator import add
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -24,9 +24,9 @@ _Loaded = TypeVar("_Loaded")
 
 
 class Shard(NamedTuple):
-    """A block of an array. ``start``: the index of its first item, one for each dimension."""
+    """A block of an array."""
 
-    start: tuple[int, ...]
+    start: tuple[int, ...]  # the index of its first item, one for each dimension
     values: Any
 
 
@@ -36,8 +36,7 @@ class ShardedArray(NamedTuple):
     Attributes:
         shape: The shape of the whole array.
         dtype: Its dtype on the host.
-        shards: The blocks that this process is the first to hold. Those of all processes make up
-            the whole array, and none of it occurs twice.
+        shards: The blocks; those of all processes make up the array.
         sample: A few items of an array that all processes hold in whole, to see that they agree;
             None for one that they hold in parts.
     """
@@ -63,30 +62,15 @@ class ArraySource(Protocol):
     def dtype(self) -> np.dtype[Any]: ...
 
     def read(self, start: Sequence[int], shape: Sequence[int]) -> Array:
-        """Return the block of ``shape`` that begins at ``start``."""
+        """Return the block of ``shape`` at ``start``."""
         ...
 
 
-class ArrayInMemory(NamedTuple):
-    """An array of NumPy as an ``ArraySource``; blocks share its memory."""
-
-    values: Array
-
-    @property
-    def is_far(self) -> bool:
-        return False
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        shape: tuple[int, ...] = self.values.shape
-        return shape
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.values.dtype
-
-    def read(self, start: Sequence[int], shape: Sequence[int]) -> Array:
-        return self.values[block(start, shape)]
+def read_block(source: ArraySource | Array, start: Sequence[int], shape: Sequence[int]) -> Array:
+    """Return the block of ``shape`` at ``start``; it shares the memory of an array."""
+    if isinstance(source, np.ndarray | np.generic):
+        return source[block(start, shape)]
+    return source.read(start, shape)
 
 
 def loaded_from(
@@ -95,16 +79,9 @@ def loaded_from(
     wanted: Iterable[_Wanted],
     name_of: Callable[[_Wanted], str] = str,
 ) -> list[_Loaded]:
-    """Return what ``load`` makes of each of ``wanted``, of which ``arrays`` are read.
+    """Return what ``load`` makes of each of ``wanted``, for which it reads the array ``name_of``.
 
-    Large ``ArraySource`` objects, and those in a store, are read in threads, several at a time. To
-    read a small one from a disk takes less time than threads take to hand Python to each other.
-
-    Args:
-        arrays: Arrays of NumPy, or ``ArraySource`` objects, by name.
-        load: What reads one.
-        wanted: What to read.
-        name_of: Returns the name of the array that one reads.
+    Large ``ArraySource`` objects, and those in a store, are read in threads.
     """
     listed = list(wanted)
     here: list[int] = []
@@ -129,28 +106,21 @@ def loaded_from(
 
 
 class Share(NamedTuple):
-    """The part of the arrays that all processes of a group hold which is this one's to write.
-
-    ``rank``: the number of this process, from 0. ``size``: how many there are.
-    """
+    """Which of ``size`` processes, from 0, this is, for what each of them writes."""
 
     rank: int
     size: int
 
     def rows(self, arrays: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Return which rows of each array to write, from the first to before the second.
+        """Return the first row of each array to write, and the one after the last.
 
-        All processes together write each row once, and about as many bytes each.
-
-        Args:
-            arrays: The number of rows of each array, and the bytes of one row.
+        Processes write about as many bytes each. ``arrays``: numbers of rows, and bytes of a row.
         """
         listed = list(arrays)
         total = sum(count * row_bytes for count, row_bytes in listed)
         begin, end = (total * rank // self.size for rank in (self.rank, self.rank + 1))
         at, found = 0, []
         for count, row_bytes in listed:
-            # A row belongs to the process in whose part of all bytes its first byte is.
             first, last = (
                 min(max(-((at - edge) // row_bytes), 0), count) if row_bytes else 0
                 for edge in (begin, end)
@@ -161,7 +131,7 @@ class Share(NamedTuple):
 
 
 def block(start: Sequence[int], shape: Sequence[int]) -> tuple[slice, ...]:
-    """Return the slices that take the block of ``shape`` at ``start`` out of an array."""
+    """Return the slices of the block of ``shape`` at ``start``."""
     return tuple(map(slice, start, map(add, start, shape)))
 
 
@@ -177,12 +147,7 @@ def overlap(
 
 
 def make_up(shape: Sequence[int], blocks: Iterable[tuple[Sequence[int], Sequence[int]]]) -> bool:
-    """Return whether ``blocks`` cover an array of ``shape``, each item once.
-
-    Args:
-        shape: The shape of the array.
-        blocks: The start and the shape of each block.
-    """
+    """Return whether ``blocks``, starts and shapes, cover an array of ``shape``, each item once."""
     listed = list(blocks)
     if len(listed) <= _FEW:
         pairs = ((*a, *b) for a, b in combinations(listed, 2))
@@ -204,29 +169,26 @@ def _inside(blocks: Iterable[tuple[Sequence[int], Sequence[int]]], shape: Sequen
     )
 
 
-_FEW = 8  # blocks that are compared with each other
+_FEW = 8  # blocks, which are compared pair by pair
 _PRIME = np.uint64((1 << 31) - 1)  # the product of two numbers below it has 62 bits
 _DRAWS = 2
 
 
 def make_up_each(shapes: Array, counts: Array, starts: Array, sizes: Array) -> Array:
-    """Return whether the blocks of each of several arrays cover it, each item once.
-
-    The time that this takes grows with the number of blocks, and not faster.
+    """Return whether the blocks of each of several arrays cover it, each item once, in O(blocks).
 
     Args:
-        shapes: A row with the shape of each array, all of as many dimensions, int64.
+        shapes: The shape of each array, ``[arrays, dimensions]``, int64.
         counts: The number of blocks of each.
-        starts: A row with the start of each block; those of an array are together.
-        sizes: A row with the shape of each.
+        starts: The start of each block, those of an array together, ``[blocks, dimensions]``.
+        sizes: The shape of each.
     """
     rooms = np.repeat(shapes, counts, axis=0)
     outside = ((starts < 0) | (sizes < 0) | (starts > rooms - sizes)).any(axis=1)
     ends = np.cumsum(counts)
     sound: Array = _sums(np.array(outside, np.uint64), ends) == 0
-    # Each axis is stretched at random, modulo a prime. Blocks that make up the array have its
-    # volume all the same. If they overlap and leave a gap, their volumes differ from it but for a
-    # chance of 1 in 2**62, times the square of the number of dimensions.
+    # Each axis is stretched at random, modulo a prime. Blocks that overlap and leave a gap have
+    # another volume, but for a chance of 1 in 2**62, times the square of the number of dimensions.
     for _ in range(_DRAWS):
         of_blocks: Array = np.ones(len(starts), np.uint64)
         of_arrays: Array = np.ones(len(shapes), np.uint64)
@@ -242,7 +204,6 @@ def make_up_each(shapes: Array, counts: Array, starts: Array, sizes: Array) -> A
 
 
 def _sums(values: Array, ends: Array) -> Array:
-    """The sums of the values up to each of ``ends``, from the one before it on."""
     until = np.concatenate([np.zeros(1, np.uint64), np.cumsum(values, dtype=np.uint64)])
     return np.diff(until[np.concatenate([np.zeros(1, np.int64), ends])])
 
@@ -252,10 +213,7 @@ def _stretched(key: np.uint64, first: Array, last: Array) -> Array:
 
 
 def _drawn(key: np.uint64, at: Array) -> Array:
-    """A number below the prime for each of ``at``, which whoever does not know the key can't tell.
-
-    It is what Steele's SplitMix64 makes of them.
-    """
+    """A pseudorandom number below the prime for each of ``at``: Steele's SplitMix64."""
     bits = at.astype(np.int64, copy=False).view(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + key
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -264,7 +222,7 @@ def _drawn(key: np.uint64, at: Array) -> Array:
 
 
 def key_of(name: str, start: Sequence[int]) -> str:
-    """Return the name of the block of the array ``name`` that begins at ``start``."""
+    """Return the name of the block of ``name`` at ``start``."""
     return f"{name}@{','.join(map(str, start))}"
 
 
@@ -273,10 +231,7 @@ def parts_of_replicas(
 ) -> dict[str, ShardedArray]:
     """Return what of each array that all processes hold in whole is this one's to write.
 
-    Args:
-        arrays: The arrays by name, of a library whose slices share the memory of the array.
-        forms: The shape of each and its dtype on the host.
-        share: Which process this is.
+    Slices of ``arrays`` share their memory; ``forms``: the shape of each and its dtype on the host.
     """
     counts = [
         (shape[0] if shape else 1, volume(shape[1:]) * dtype.itemsize)
@@ -286,7 +241,8 @@ def parts_of_replicas(
     for (name, array), (first, last) in zip(arrays.items(), share.rows(counts), strict=True):
         shape, dtype = forms[name]
         start = (first, *(0 for _ in shape[1:])) if shape else ()
-        shards = (Shard(start, _rows(array, first, last)),) if first < last else ()
+        rows = array[first:last] if array.ndim else array
+        shards = (Shard(start, rows),) if first < last else ()
         found[name] = ShardedArray(shape, dtype, shards, _sample(array))
     return found
 
@@ -297,54 +253,43 @@ def to_host(
     sharded: Mapping[str, ShardedArray],
     into: Mapping[str, Array] | None,
 ) -> dict[str, Any]:
-    """Return arrays and blocks of arrays on the host, copied in one batch.
+    """Return arrays, or what is ``sharded`` of them, on the host, copied in one batch.
 
-    Args:
-        copy: ``to_host`` of their library.
-        arrays: The arrays by name.
-        sharded: Those of them of which this process has a part to write.
-        into: Arrays to copy into, by name and by ``key_of``; None as for ``ArrayLibrary.to_host``.
+    ``copy``: ``to_host`` of their library. ``into``: as for that, by name and by ``key_of``.
     """
-    keys, values = [], []
-    for name, array in arrays.items():
-        if name in sharded:
-            keys += [key_of(name, it.start) for it in sharded[name].shards]
-            values += [it.values for it in sharded[name].shards]
-        else:
-            keys.append(name)
-            values.append(array)
-    host = iter(copy(values, None if into is None else [into.get(key) for key in keys]))
+    parts = {**arrays, **sharded}
+    pairs = list(_by_key(parts))
+    places = None if into is None else [into.get(key) for key, _ in pairs]
+    host = iter(copy([values for _, values in pairs], places))
     sampled = [it.sample for it in sharded.values() if it.sample is not None]
     samples = iter([np.array(it) for it in copy(sampled, None)])
     copied: dict[str, Any] = {}
-    for name in arrays:
-        if name not in sharded:
+    for name, part in parts.items():
+        if isinstance(part, ShardedArray):
+            shards = tuple(Shard(it.start, next(host)) for it in part.shards)
+            sample = None if part.sample is None else next(samples)
+            copied[name] = part._replace(shards=shards, sample=sample)
+        else:
             copied[name] = next(host)
-            continue
-        shards = tuple(Shard(it.start, next(host)) for it in sharded[name].shards)
-        sample = None if sharded[name].sample is None else next(samples)
-        copied[name] = sharded[name]._replace(shards=shards, sample=sample)
     return copied
 
 
 def by_key(arrays: Mapping[str, Any]) -> dict[str, Array]:
     """Return the arrays and blocks by the keys that ``to_host`` looks for in ``into``."""
-    found: dict[str, Array] = {}
+    return dict(_by_key(arrays))
+
+
+def _by_key(arrays: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for name, array in arrays.items():
         if isinstance(array, ShardedArray):
-            found.update((key_of(name, it.start), it.values) for it in array.shards)
+            yield from ((key_of(name, it.start), it.values) for it in array.shards)
         else:
-            found[name] = array
-    return found
+            yield name, array
 
 
 def volume(shape: Sequence[int]) -> int:
     """Return how many items an array of ``shape`` has."""
     return math.prod(shape)
-
-
-def _rows(array: Any, first: int, last: int) -> Any:
-    return array[first:last] if array.ndim else array
 
 
 def _sample(array: Any) -> Any:

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from runhooks.arrays.array_library import Array, ArrayLibrary, Packed
+from runhooks.arrays.array_library import ArrayLibrary, Packed
+from runhooks.arrays.shards import Array
 
 
 class TensorFlowArrays(ArrayLibrary):

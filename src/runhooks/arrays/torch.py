@@ -11,7 +11,6 @@ import numpy as np
 import torch
 
 from runhooks.arrays.array_library import (
-    Array,
     ArrayLibrary,
     GeneratorAccess,
     Packed,
@@ -19,17 +18,17 @@ from runhooks.arrays.array_library import (
     dtype_named,
 )
 from runhooks.arrays.histogram import BUCKETS, HistogramCounts, histogram_counts
-from runhooks.arrays.shards import ArrayInMemory, ArraySource, Shard, ShardedArray
+from runhooks.arrays.shards import Array, ArraySource, Shard, ShardedArray, read_block
 from runhooks.errors import cause
 
-#: By size in bytes: integers that carry the bits of a dtype which NumPy itself lacks.
+# By size in bytes: integers that carry the bits of a dtype which NumPy lacks.
 _BITS = {1: (torch.uint8, np.uint8), 2: (torch.int16, np.int16)}
-_PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 _FLOAT32_MAX = torch.finfo(torch.float32).max
 
 
 class TorchArrays(ArrayLibrary):
-    """Tensors on any device, sparse ones and subclasses among them."""
+    """Tensors on any device, sparse ones and subclasses too."""
 
     name = "torch"
 
@@ -37,13 +36,7 @@ class TorchArrays(ArrayLibrary):
         return issubclass(kind, torch.Tensor)
 
     def to_numpy(self, array: Any) -> Array:
-        """Return ``array`` as an array of NumPy, dense if it is sparse.
-
-        It is float32 if neither NumPy nor ml_dtypes, which may be missing, has its dtype.
-
-        Raises:
-            TypeError: As ``check_readable``.
-        """
+        """Dense; float32 if neither NumPy nor ml_dtypes has the dtype."""
         self.check_readable(array)
         found = array.detach()
         if found.is_quantized:
@@ -59,7 +52,7 @@ class TorchArrays(ArrayLibrary):
 
     def place(self, array: Array, like: Any) -> Any:
         if is_distributed(like):
-            return self.from_source(ArrayInMemory(array), like)
+            return self.from_source(array, like)
         tensor = from_numpy(array, like.dtype, copy=False)
         return tensor if like.is_meta else tensor.to(like.device)
 
@@ -68,7 +61,7 @@ class TorchArrays(ArrayLibrary):
             return torch.load(path, map_location="cpu", weights_only=True, mmap=_is_zip(path))
         except (OSError, MemoryError):
             raise
-        except Exception as error:  # torch raises many kinds
+        except Exception as error:
             raise ValueError(
                 f"torch.load(weights_only=True) refuses it: {cause(error).splitlines()[0]}"
             ) from error
@@ -92,7 +85,6 @@ class TorchArrays(ArrayLibrary):
             for array in arrays
         ]
         synchronize(arrays)
-        places = [None] * len(arrays) if into is None else into
 
         def array_of(array: Any, copy: Any, place: Array | None) -> Array:
             if copy is None:
@@ -102,7 +94,7 @@ class TorchArrays(ArrayLibrary):
             own = _exact(copy, _read_only)
             return own if into is None else copied(own, place)
 
-        return [array_of(*it) for it in zip(arrays, host, places, strict=True)]
+        return list(map(array_of, arrays, host, into or [None] * len(arrays)))
 
     def sharded(self, array: Any) -> ShardedArray | None:
         if not is_distributed(array):
@@ -115,12 +107,12 @@ class TorchArrays(ArrayLibrary):
             return ShardedArray(shape, dtype, ())
         return ShardedArray(shape, dtype, (Shard(found[0], array.to_local()),))
 
-    def from_source(self, source: ArraySource, like: Any) -> Any:
+    def from_source(self, source: ArraySource | Array, like: Any) -> Any:
         if not is_distributed(like):
             return super().from_source(source, like)
         found = _block(like)
         nothing = np.empty(like.to_local().shape, source.dtype)
-        host = nothing if found is None else source.read(*found)
+        host = nothing if found is None else read_block(source, *found)
         return type(like).from_local(
             from_numpy(host, like.dtype).to(like.device),
             *(like.device_mesh, like.placements),
@@ -132,23 +124,22 @@ class TorchArrays(ArrayLibrary):
     def check_readable(self, array: Any) -> None:
         if isinstance(array, torch.Tensor) and array.is_meta:
             raise TypeError("a tensor on the meta device has no values: give one on another device")
-        # Whoever reads it in one process alone waits for the others, for ever.
-        if type(array) is not torch.Tensor and hasattr(array, "full_tensor"):
+        if is_distributed(array):  # who reads it in one process alone would wait for the others
             raise TypeError(
                 f"a {type(array).__name__} is spread over several processes: give what its "
-                "full_tensor() returns, called in all of them, or to_local(), the part of this "
-                "one; in a graph, give rh.call(lambda w: w.full_tensor(), tensor)"
+                "full_tensor() returns, called in all of them, or its to_local(); in a graph, "
+                "rh.call(lambda w: w.full_tensor(), tensor)"
             )
 
     def index(self, array: Any) -> Any:
         return super().index(array.clone())  # it would be locked in its size, as in _read_only
 
     def number(self, array: Any) -> float | None:
-        if type(array) not in _PLAIN or not array.is_cpu:
+        if type(array) not in PLAIN or not array.is_cpu:
             return None
         try:
             number = array.item()
-        except RuntimeError:  # not a single number
+        except RuntimeError:
             return None
         return None if isinstance(number, complex) else number
 
@@ -171,7 +162,7 @@ class TorchArrays(ArrayLibrary):
     def nbytes(self, array: Any) -> int:
         try:
             return super().nbytes(array)
-        except RuntimeError:  # of a sparse tensor
+        except RuntimeError:
             return 0
 
     def generators(self) -> dict[str, torch.Generator]:
@@ -208,20 +199,19 @@ class TorchArrays(ArrayLibrary):
 
 def is_distributed(tensor: Any) -> bool:
     """Return whether ``tensor`` is a ``DTensor``, of which each process holds a part."""
-    return type(tensor) not in _PLAIN and hasattr(tensor, "full_tensor")
+    return type(tensor) not in PLAIN and hasattr(tensor, "full_tensor")
 
 
 def whole(tensor: Any) -> Any:
-    """Return ``tensor``; of a ``DTensor``, what all processes hold of it: all of them must call."""
+    """Return ``tensor``; of a ``DTensor``, all of it, in all processes together."""
     return tensor.full_tensor() if is_distributed(tensor) else tensor
 
 
 def _block(tensor: Any) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """Where the part of this process begins in a ``DTensor``, and its shape; None: it has none."""
+    """Return the start and shape of the part of a ``DTensor`` here; None: there is none."""
     if any(it.is_partial() for it in tensor.placements):
         raise TypeError(
-            f"a DTensor has parts still to be summed, its placements are {tensor.placements}: call "
-            "redistribute() before"
+            f"a DTensor has parts still to be summed, {tensor.placements}: call redistribute()"
         )
     if tensor.device_mesh.get_coordinate() is None or not tensor.to_local().numel():
         return None
@@ -232,32 +222,24 @@ def _block(tensor: Any) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
 
 @functools.cache
 def numpy_dtype(dtype: torch.dtype) -> np.dtype[Any]:
-    """Return the dtype of the same name of NumPy or ml_dtypes.
-
-    Raises:
-        TypeError: There is none.
-        ImportError: It is one of ml_dtypes, which is not installed.
-    """
+    """As ``dtype_named``."""
     return dtype_named(_name(dtype))
 
 
 def form(tensor: torch.Tensor) -> str:
-    """Return the dtype and shape of ``tensor``, for messages: ``float32[2, 3]``."""
+    """Return dtype and shape: ``float32[2, 3]``."""
     return f"{_name(tensor.dtype)}{list(tensor.shape)}"
 
 
 def from_numpy(
     array: Array, dtype: torch.dtype | None = None, *, copy: bool = True
 ) -> torch.Tensor:
-    """Return a copy of ``array`` as a tensor on the CPU.
+    """Return ``array`` as a tensor on the CPU; TypeError if PyTorch does not have its dtype.
 
     Args:
-        array: What to copy.
+        array: The array.
         dtype: PyTorch's dtype of the same name, if the caller knows it.
         copy: False: share the memory of ``array`` if it can be shared.
-
-    Raises:
-        TypeError: PyTorch does not have the dtype.
     """
     dtype = _dtype_named(array.dtype.name) if dtype is None else dtype
     order = array.dtype if array.dtype.isnative else array.dtype.newbyteorder("=")
@@ -271,7 +253,7 @@ def from_numpy(
 
 
 def synchronize(tensors: Sequence[Any]) -> None:
-    """Wait for all devices that tensors among ``tensors`` are on."""
+    """Wait for all devices of ``tensors``."""
     devices = {t.device for t in tensors if isinstance(t, torch.Tensor)}
     for device in devices:
         if device.type not in ("cpu", "meta"):
@@ -279,19 +261,19 @@ def synchronize(tensors: Sequence[Any]) -> None:
 
 
 def stored(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the values of ``tensor``; of a sparse one those that it stores."""
+    """Return ``tensor`` detached; of a sparse one the values that it stores."""
     return tensor.detach().coalesce().values() if tensor.is_sparse else tensor.detach()
 
 
 def cloned(leaf: Any) -> Any:
-    """Return a detached copy of a tensor, a copy of an array of NumPy, and else ``leaf``."""
+    """Return a detached copy of a tensor, a copy of an array of NumPy, or ``leaf`` itself."""
     if isinstance(leaf, torch.Tensor):
         return leaf.detach().clone()
     return leaf.copy() if isinstance(leaf, np.ndarray) else leaf  # it may be a view of a tensor
 
 
 def _count(values: torch.Tensor) -> HistogramCounts:
-    """Count ``values``, of a sparse tensor those it stores, on their device; does not wait."""
+    """Count ``values`` on their device; does not wait."""
     flat = stored(values).reshape(-1)
     if flat.dtype in (torch.bfloat16, torch.float16) or flat.element_size() < 2:
         flat = flat.float()
@@ -318,17 +300,14 @@ def _count(values: torch.Tensor) -> HistogramCounts:
 
 
 def _is_zip(path: Path) -> bool:
-    with path.open("rb") as file:  # torch before 1.6 wrote another format, which cannot be mapped
+    with path.open("rb") as file:  # an older format cannot be mapped
         return file.read(4) == b"PK\x03\x04"
 
 
 def _exact(
     tensor: torch.Tensor, array_of: Callable[[torch.Tensor], Array] = torch.Tensor.numpy
 ) -> Array:
-    """Return ``tensor``, detached and on the CPU, as an array of its dtype.
-
-    ``array_of`` makes the array; it may share the memory of the tensor.
-    """
+    """Return ``tensor``, detached and on the CPU, as the array that ``array_of`` makes of it."""
     plain = tensor.resolve_conj().resolve_neg()
     dtype = numpy_dtype(plain.dtype)
     if dtype.kind != "V" and dtype.isbuiltin != 2:
@@ -340,14 +319,13 @@ def _exact(
 def _read_only(tensor: torch.Tensor) -> Array:
     """Return ``tensor`` as an array to be read before the program goes on.
 
-    ``numpy()`` would lock its memory for good: a program that resizes the tensor, as ``zero_grad``
-    does a sparse one, would fail in its next step.
+    ``numpy()`` would forbid to resize its memory for good, as ``zero_grad`` does if it is sparse.
     """
     return np.from_dlpack(_Memory(tensor))
 
 
 class _Memory:
-    """The memory of a tensor on the CPU; asking the tensor itself takes three times as long."""
+    """The memory of a tensor; asking itself takes three times as long."""
 
     __slots__ = ("_capsule",)
 

@@ -12,22 +12,17 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from runhooks.arrays.array_library import Array, Flat, is_same_kind
+from runhooks.arrays.array_library import Flat, is_same_kind
 from runhooks.arrays.registry import NO_LIBRARY, flattened, library_describing, library_of
+from runhooks.arrays.shards import Array
 
 
 class Container(NamedTuple):
-    """A type of containers.
-
-    Attributes:
-        items: Returns the keys and the parts of one.
-        like: Returns one with other parts, in the same order.
-        is_named: Whether the keys are the user's names.
-    """
+    """A type of containers: how to get keys and parts of one, and one like it of other parts."""
 
     items: Callable[[Any], Iterable[tuple[Any, Any]]]
     like: Callable[[Any, list[Any]], Any]
-    is_named: bool = True
+    is_named: bool = True  # the keys are the user's names
 
 
 #: Says how a value is a container; None: it is a leaf.
@@ -48,11 +43,7 @@ def container_of(value: Any) -> Container | None:
 
 
 def builtin_container_of(value: Any) -> Container | None:
-    """As ``container_of``; dataclasses and None are leaves.
-
-    A tuple of a class that is no named tuple, which may be made in a way of its own, becomes a
-    plain one.
-    """
+    """As ``container_of``; dataclasses and None are leaves, odd tuples plain ones."""
     if isinstance(value, tuple) and not hasattr(value, "_fields"):
         return container_of(())
     return container_of(value) if isinstance(value, Mapping | list | tuple) else None
@@ -61,10 +52,7 @@ def builtin_container_of(value: Any) -> Container | None:
 def walk(
     tree: Any, path: str = "", of: Containers = container_of, separator: str = "/"
 ) -> Iterator[tuple[str, Any]]:
-    """Yield the leaves of ``tree`` with their paths, such as ``"layers/0/kernel"``.
-
-    ``path``: that of ``tree`` itself; ``""`` is the path of a bare leaf.
-    """
+    """Yield the leaves of ``tree``, which is at ``path``, as ``("layers/0/kernel", leaf)``."""
     container = of(tree)
     if container is None:
         yield path, tree
@@ -78,7 +66,7 @@ def walk(
 
 
 def mapped(fn: Callable[[Any], Any], tree: Any, of: Containers = container_of) -> Any:
-    """Return ``tree`` with ``fn`` of each leaf in its place, in new containers."""
+    """Return ``tree`` with ``fn`` of each leaf in its place."""
     container = of(tree)
     if container is None:
         return fn(tree)
@@ -92,11 +80,7 @@ def with_leaves(tree: Any, leaves: Iterable[Any], of: Containers = container_of)
 
 
 def by_path(leaves: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the leaves by path.
-
-    Raises:
-        ValueError: If two have one path, as in ``{"a/b": x, "a": {"b": y}}``.
-    """
+    """Return the leaves by path; ValueError if one has two, as of ``{"a/b": x, "a": {"b": y}}``."""
     found: dict[str, Any] = {}
     for path, leaf in leaves:
         if path in found:
@@ -106,7 +90,7 @@ def by_path(leaves: Iterable[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def fields(value: Any) -> dict[str, Any] | None:
-    """Return the values in a dict, a named tuple or a dataclass by name; None of others."""
+    """Return the values in a dict, a named tuple or a dataclass by name; else None."""
     container = container_of(value)
     if container is None or not container.is_named:
         return None
@@ -114,10 +98,7 @@ def fields(value: Any) -> dict[str, Any] | None:
 
 
 def as_dict(mapping: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Return a copy of a mapping; of an ``OrderedDict`` or a ``Counter``, one with its attributes.
-
-    Of any other kind of mapping, it is a plain dict.
-    """
+    """Return a copy of an ``OrderedDict`` or ``Counter``; of any other mapping, a plain dict."""
     return _mapping_like(mapping, list(mapping.values()))
 
 
@@ -157,17 +138,16 @@ def _record_like(record: Any, parts: list[Any]) -> Any:
 
 
 class Form(NamedTuple):
-    """The form of an array on the host; ``dtype`` is None for a number of Python's own."""
+    """The form of an array on the host."""
 
     shape: tuple[int, ...]
-    dtype: Any
+    dtype: Any  # None for a number of Python's own
 
 
 def flatten(tree: Any) -> Flat:
     """Return the leaves of ``tree`` by path, and how to rebuild it.
 
-    Dicts, lists, tuples, named tuples and dataclasses are trees, and whatever classes an array
-    library in use knows as such. None has no leaves.
+    Containers are trees, and whatever classes an array library in use knows as such.
     """
     return Flat(list(walk(tree, of=_tree_of)), partial(with_leaves, tree, of=_tree_of))
 
@@ -183,7 +163,7 @@ _PLAIN = frozenset((dict, OrderedDict, list, tuple, NoneType))
 
 
 def form_of(leaf: Any) -> Form | None:
-    """Return the form of an array, of a number, or of what describes an array; None of others."""
+    """Return the form of an array, a number, or what describes an array; else None."""
     if type(leaf) in (bool, int, float, complex):
         return Form((), None)
     library = _library(leaf)
@@ -191,14 +171,9 @@ def form_of(leaf: Any) -> Form | None:
 
 
 def place(array: Array, like: Any) -> Any:
-    """Return ``array`` with the dtype and on the devices of ``like``, whose shape it has.
+    """Return ``array``, whose memory nothing else uses, with the dtype and devices of ``like``.
 
-    Args:
-        array: What to place, in memory that nothing else uses.
-        like: An array, a number, or what describes an array.
-
-    Raises:
-        ValueError: The dtype of ``like`` cannot hold the values.
+    That is an array, a number, or what describes an array; ValueError if it cannot hold ``array``.
     """
     if type(like) in (bool, int, float, complex):
         number = array.item()
@@ -210,11 +185,7 @@ def place(array: Array, like: Any) -> Any:
 
 
 def cast(array: Array, dtype: np.dtype[Any]) -> Array:
-    """Return ``array`` with another dtype of its kind: floats as floats, integers as integers.
-
-    Raises:
-        ValueError: The dtype is of another kind, or a number is too large for it.
-    """
+    """Return ``array`` with another dtype of its kind; ValueError if that cannot hold it."""
     if array.dtype == dtype:
         return array
     if not is_same_kind(array.dtype, dtype):

@@ -1,4 +1,4 @@
-"""Values that users give: one number, an array of any library, a string, or lists of these."""
+"""Values that users give: a number, an array of any library, a string, or lists of these."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from runhooks.arrays.array_library import Array
 from runhooks.arrays.registry import NO_LIBRARY, library_of
+from runhooks.arrays.shards import Array
 
 _NUMPY_NUMBERS = (np.bool_, np.integer, np.float16, np.float32, np.float64)
 
-#: Types of plain numbers, of Python and of NumPy. They never change.
+#: Types of plain numbers, of Python and of NumPy.
 NUMBERS: frozenset[type] = frozenset((float, int, bool)) | {
     kind for kind in np.sctypeDict.values() if issubclass(kind, _NUMPY_NUMBERS)
 } - {np.timedelta64}
@@ -24,9 +24,6 @@ NUMBERS: frozenset[type] = frozenset((float, int, bool)) | {
 
 def read_number(value: Any) -> float:
     """Return the one real number in ``value``; waits until a device has computed it.
-
-    Args:
-        value: A number, or anything of size 1 that has ``item()`` or that NumPy can read.
 
     Raises:
         ValueError: It is not of size 1.
@@ -49,11 +46,7 @@ def read_number(value: Any) -> float:
 
 
 def read_numbers(values: Sequence[Any]) -> NDArray[np.float64]:
-    """Return ``read_number`` of all ``values``, ``[n]``; waits for a device once.
-
-    Raises:
-        ValueError, TypeError: As ``read_number``.
-    """
+    """Return ``read_number`` of all ``values``, ``[n]``; waits for a device once."""
     if not NUMBERS.issuperset(map(type, values)):
         for value in values:
             library_of(value).start_copy(value)
@@ -74,16 +67,13 @@ def is_array(value: Any) -> bool:
 
 
 def snapshot(value: Any) -> Any:
-    """Return ``value`` as it is now, whatever the caller does to it afterwards.
+    """Return ``value`` as it is now, copied if it may change; does not wait for a device.
 
-    A copy of what may still change; else ``value`` itself. A list or tuple of numbers becomes an
-    array, any other a list of snapshots; what is no array, such as a ``range``, a buffer or a table
-    of pandas, becomes what NumPy makes of it. Lists, dicts and arrays inside are copied, too. Does
-    not wait for a device.
+    A list or tuple of numbers becomes an array, any other a list of snapshots. What is no array,
+    such as a ``range``, a buffer or a table of pandas, becomes what NumPy makes of it.
 
     Raises:
-        TypeError: Its values cannot be kept: a masked array, a traced one, or one that is spread
-            over processes.
+        TypeError: It is a masked array, a traced one, or one that is spread over processes.
         ValueError: The elements of a list have different shapes.
     """
     kind = type(value)
@@ -104,13 +94,12 @@ def snapshot(value: Any) -> Any:
 
 def _is_at_hand(value: Any) -> bool:
     """Whether ``value``, of no known library, is read without waiting for a device."""
-    # Tables of pandas and others, which may change, have to_numpy; arrays of devices do not.
+    # Tables of pandas and others have to_numpy; arrays of devices do not.
     is_host = isinstance(value, np.flatiter) or hasattr(value, "to_numpy")
     return is_host or not any(hasattr(value, name) for name in _READ_LATER)
 
 
 def _as_now(array: NDArray[Any]) -> NDArray[Any]:
-    """Return ``array``, whose elements are as they are now if they are objects."""
     if array.dtype != object:
         return array
     now = np.empty(array.shape, object)
@@ -123,9 +112,7 @@ def _as_now(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def host_form(value: Any) -> tuple[tuple[int, ...], np.dtype[Any]] | None:
-    """Return the shape and dtype of ``to_numpy(value)``; does not wait for a device.
-
-    None if the array does not tell them as NumPy does.
+    """Return the shape and dtype of ``to_numpy(value)``, without waiting, or None if not known.
 
     Raises:
         ValueError: The elements of a list have different shapes.
@@ -142,10 +129,7 @@ def host_form(value: Any) -> tuple[tuple[int, ...], np.dtype[Any]] | None:
     if library is not NO_LIBRARY:
         try:
             return library.host_form(value)
-        except (
-            AttributeError,
-            TypeError,
-        ):  # neither shape and dtype as NumPy has them, nor its own
+        except (AttributeError, TypeError):  # it has no shape and dtype as NumPy's are
             return None
     if type(value) in _CONSTANTS or type(value) in _CONTAINERS:
         return np.shape(value), np.asarray(value).dtype
@@ -153,9 +137,7 @@ def host_form(value: Any) -> tuple[tuple[int, ...], np.dtype[Any]] | None:
 
 
 def to_numpy(value: Any) -> Array:
-    """Return ``value`` as an array of NumPy, from any device; waits until it is computed.
-
-    The elements of a list or tuple are read one by one and put together.
+    """Return an array, or a list or tuple of arrays, as an array of NumPy; waits for the device.
 
     Raises:
         ValueError: The elements of a list have different shapes.

@@ -10,8 +10,7 @@ from typing import Any, cast
 import numpy as np
 
 from runhooks.arrays import trees
-from runhooks.arrays.numpy import ARRAYS as NUMPY
-from runhooks.arrays.registry import NO_LIBRARY, library_of
+from runhooks.arrays.registry import NO_LIBRARY, NUMPY, library_of
 from runhooks.arrays.values import NUMBERS
 from runhooks.graph import names, nest
 from runhooks.graph.build import (

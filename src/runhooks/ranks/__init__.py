@@ -1,9 +1,4 @@
-"""The group: the processes of one training, which agree through a key-value store.
-
-Adapters for the distributed runtimes of frameworks stand in ``engines/``.
-"""
-
-from __future__ import annotations
+"""The processes of one training, which agree through a key-value store; adapters: ``engines/``."""
 
 from runhooks.ranks.group import (
     AloneGroup,

@@ -1,10 +1,9 @@
 """``Decisions``: what all ranks of a group do before the same run, agreed beside their loops.
 
-A rank *proposes* to rank 0, which tells all. Each rank freezes its loop at the next boundary
-between two runs, *then* reads which run the loop has begun last, and tells rank 0. The decision,
-which rank 0 tells all, holds before the run after the largest of these: a loop may have begun one
-run since its number was read, but not two, as it looks at ``frozen`` after it has set ``begun``.
-Without a proposal a loop pays for that look alone.
+A rank *proposes* to rank 0, which tells all. Each freezes its loop at the next boundary between
+two runs, *then* reads which run the loop has begun last, and tells rank 0. The decision holds
+before the run after the largest of these: a loop may have begun one run since its number was read,
+but not two, as it looks at ``frozen`` after it has set ``begun``.
 """
 
 from __future__ import annotations
@@ -13,34 +12,35 @@ import atexit
 import faulthandler
 import json
 import logging
+import math
 import queue
 import signal
 import threading
+from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
 from runhooks import clock
 from runhooks.errors import OpError
+from runhooks.ranks.exchange import Exchange
 from runhooks.ranks.group import Group
-from runhooks.ranks.proposals import BEGUN, DECIDED, LOOP_ENDED, PROPOSE, PROPOSED, STOP, Proposals
 
 _log = logging.getLogger("runhooks")
 
+STOP, _LOOP_ENDED = "stop", "loop ended"
+
+_PROPOSE, _BEGUN = "propose", "begun"
+_PROPOSED, _DECIDED = "proposed", "decided"
+
 #: Looks for a sign of life in ``Group.silence_secs``.
 BEATS = 10
-_LEAVE_SECS = 5.0  # that a rank stays, after a failure, for the others to read the store it hosts
-_ABORTED_SECS = 5.0  # that a loop has to end after its collectives were aborted
+_LEAVE_SECS = 5.0  # that a rank stays whose store others read
+_ABORTED_SECS = 5.0  # that a loop has after an abort
 
 
 class Decision(NamedTuple):
-    """What all ranks do before run number ``run``, counted from 1.
-
-    Attributes:
-        run: The number of the run before which it holds.
-        kind: What is done.
-        text: Details, of the rank that proposed it.
-        rank: That rank.
-    """
+    """What all ranks do before run number ``run``, counted from 1, as ``rank`` has proposed."""
 
     run: int
     kind: str
@@ -48,30 +48,65 @@ class Decision(NamedTuple):
     rank: int
 
 
-class Proposal(NamedTuple):
-    """What is open: all loops wait at their next boundary."""
+class Proposals:
+    """What is proposed to rank 0: one is open until all have told what run they have begun.
 
-    kind: str
-    text: str
-    rank: int
-    heard_at: float
+    Of the proposals of a stop the first counts.
+    """
+
+    def __init__(self, size: int, exchange: Exchange) -> None:
+        self._size = size
+        self._exchange = exchange
+        self._waiting: deque[tuple[str, str, int]] = deque()
+        self._number = 0  # of the one that is open, or was last
+        self._is_open = self._is_stopping = False
+        self._begun: dict[int, int] = {}
+        self._fewest = math.inf  # runs of a loop that has ended
+
+    def take(self, rank: int, kind: str, text: str) -> None:
+        if kind == _LOOP_ENDED:
+            runs, step = json.loads(text)
+            if runs < self._fewest:  # who has made more waits for nobody else
+                self._fewest = runs
+                self._exchange.tell(_LOOP_ENDED, rank, runs, step)
+            return
+        if kind == STOP:
+            if self._is_stopping:
+                return
+            self._is_stopping = True
+        self._waiting.append((kind, text, rank))
+        self._open_next()
+
+    def take_begun(self, rank: int, number: int, run: int) -> None:
+        """Take which run ``rank`` has begun last, read since it has heard of ``number``."""
+        if number != self._number:
+            return
+        self._begun[rank] = run
+        if len(self._begun) == self._size:
+            self._exchange.tell(_DECIDED, max(self._begun.values()) + 1)
+            self._exchange.trim()
+            self._is_open = False
+            self._open_next()
+
+    def _open_next(self) -> None:
+        if self._waiting and not self._is_open:
+            self._is_open = True
+            self._number += 1
+            self._begun = {}
+            self._exchange.tell(_PROPOSED, self._number, *self._waiting.popleft())
 
 
 class Decisions:
     """One rank's part in the decisions of a training.
 
-    The loop sets ``begun`` to the number of a run, and then looks at ``frozen``: if it is true, it
-    calls ``due``. Two threads work beside it, the ear of the exchange and one that speaks; neither
-    makes a collective.
-
-    Args:
-        group: The ranks.
+    Two threads work beside the loop, the ear of the exchange and one that speaks; neither makes a
+    collective.
 
     Attributes:
         begun: The number of the run that the loop has begun last.
         runs: How many runs the loop has made.
         is_inside: Whether it is in the next one.
-        frozen: Whether the loop must call ``due`` before the run it has begun.
+        frozen: Whether the loop, once it has set ``begun``, must call ``due``.
         stop_at: The run before which all ranks stop; None: that is not decided.
         heard_at: When this rank heard that they are to stop, by the monotonic clock.
     """
@@ -84,7 +119,7 @@ class Decisions:
         self.stop_at: int | None = None
         self.heard_at = 0.0
         self._changed = threading.Condition()
-        self._open: Proposal | None = None
+        self._open: tuple[str, str, int] | None = None
         self._is_stopping = False
         self._pending: list[Decision] = []
         self._failure: Exception | None = None
@@ -97,20 +132,19 @@ class Decisions:
         self._exchange = group.exchange
 
     def begin(self) -> None:
-        """Begin a new training of the group, in which others may speak before this rank does."""
+        """Begin a new training, in which others may speak before this rank does."""
         atexit.unregister(_exit_soon)  # after a training that has failed
         self._group.start_training()
         self._exchange = exchange = self._group.exchange
         proposals = Proposals(self._group.size, exchange)
-        exchange.handle(PROPOSE, proposals.take)
-        exchange.handle(BEGUN, proposals.take_begun)
-        exchange.handle(PROPOSED, self._freeze)
-        exchange.handle(DECIDED, self._decide)
-        exchange.handle(LOOP_ENDED, self._watch_beside)
+        exchange.handle(_PROPOSE, proposals.take)
+        exchange.handle(_BEGUN, proposals.take_begun)
+        exchange.handle(_PROPOSED, self._freeze)
+        exchange.handle(_DECIDED, self._decide)
+        exchange.handle(_LOOP_ENDED, self._watch_beside)
         exchange.at_failure = self._take_failure
 
     def start(self) -> None:
-        """Listen all the time, and speak."""
         self._exchange.attend()
         self._speaker.start()
 
@@ -119,49 +153,41 @@ class Decisions:
         self._mouth.put((kind, text))
 
     def due(self, run: float) -> list[Decision]:
-        """Return what is decided for ``run``, each decision once; wait for one that is open.
-
-        Raises:
-            PeerFailedError: If another rank has failed.
-            DeadlineExceededError, UnavailableError: If the ranks can agree no more.
-        """
+        """Return what is decided for ``run``, once none is open; raise what has failed."""
         self._group.check_process()
         with self._changed:
-            self._changed.wait_for(lambda: self._open is None or self._failure is not None)
-            self._check()
+            self._wait_for(lambda: self._open is None)
             found = [it for it in self._pending if it.run <= run]
             self._pending = [it for it in self._pending if it.run > run]
             self.frozen = bool(self._pending)
         return found
 
     def wait_for_stop(self) -> int:
-        """Return ``stop_at`` once it is decided. Raises as ``due`` does."""
+        """Return ``stop_at`` once it is decided; raise what has failed."""
         self._group.check_process()  # a forked child has no threads that decide
         with self._changed:
-            self._changed.wait_for(lambda: self.stop_at is not None or self._failure is not None)
-            self._check()
+            self._wait_for(lambda: self.stop_at is not None)
             assert self.stop_at is not None
             return self.stop_at
 
     def end_loop(self, step: int | None) -> None:
         """Note, once it is decided when all stop, that this loop makes no more runs.
 
-        Ranks that make a run which this one does not may wait for it there in a collective: they
-        have ``Group.grace_secs`` for it, and then this rank has failed.
+        It fails if others are stuck in a later run, where a collective may wait for it.
         """
         self._is_out.set()
         if self.stop_at is not None and self.runs + 1 < self.stop_at:
-            self.propose(LOOP_ENDED, json.dumps([self.runs, step]))
+            self.propose(_LOOP_ENDED, json.dumps([self.runs, step]))
 
     def failure(self) -> Exception | None:
-        """Return the failure of another rank, or of the agreement itself; None if there is none."""
+        """Return the failure of another rank, or of the agreement, or None."""
         if self._failure is None:
             with suppress(OpError):
                 return self._group.failure()
         return self._failure
 
     def leave(self) -> None:
-        """End the threads once all ranks have come here. Raises as ``due`` does."""
+        """End the threads once all ranks have come here; raise what has failed."""
         self._exchange.leave()
         self._group.barrier("leave")
         self._end_speaker()
@@ -172,7 +198,7 @@ class Decisions:
                 self._exchange.wait_for_byes(self._group.grace_secs)
 
     def tell_failure(self, cause: str, rank: int) -> None:
-        """Tell the other ranks that ``rank``, which may be this one, has failed."""
+        """Tell the others that ``rank``, which may be this one, has failed."""
         self._answered.set()
         self._is_out.set()
         self._fail(cause, rank)
@@ -182,11 +208,12 @@ class Decisions:
         if self._group.has_own_process:
             atexit.register(_exit_soon, self._group.grace_secs)
         self._end_speaker()
-        if self._group.rank == 0:  # which may be where the store is
+        if self._group.rank == 0:  # where the store may be
             with suppress(OpError):
                 self._exchange.wait_for_byes(_LEAVE_SECS, self._group.failed_rank())
 
-    def _check(self) -> None:
+    def _wait_for(self, done: Callable[[], bool]) -> None:
+        self._changed.wait_for(lambda: done() or self._failure is not None)
         if self._failure is not None:
             self._answered.set()
             raise self._failure
@@ -194,18 +221,19 @@ class Decisions:
     def _freeze(self, number: int, kind: str, text: str, rank: int) -> None:
         heard_at = clock.monotonic()
         with self._changed:
-            self._open = Proposal(kind, text, rank, heard_at)
-            self._is_stopping = self._is_stopping or kind == STOP
+            self._open = kind, text, rank
+            if kind == STOP:
+                self._is_stopping, self.heard_at = True, heard_at
             self.frozen = True
-        self._exchange.say(BEGUN, number, self.begun)  # read after the loop is frozen
+        self._exchange.say(_BEGUN, number, self.begun)  # read after the loop is frozen
 
     def _decide(self, run: int) -> None:
         with self._changed:
             assert self._open is not None
-            kind, text, rank, heard_at = self._open
-            self._pending.append(Decision(run, kind, text, rank))
-            if kind == STOP:
-                self.stop_at, self.heard_at = run, heard_at
+            decision = Decision(run, *self._open)
+            self._pending.append(decision)
+            if decision.kind == STOP:
+                self.stop_at = run
             self._open = None
             self._changed.notify_all()
 
@@ -237,7 +265,7 @@ class Decisions:
             self._group.fail(cause, rank)
 
     def _take_failure(self, error: Exception | None) -> None:
-        """Let the loop raise ``error``; None: the failure of this rank, which raises its own."""
+        """Let the loop raise ``error``; None: it raises its own."""
         if error is None:
             return
         with self._changed:
@@ -264,14 +292,14 @@ class Decisions:
     def _speak(self) -> None:
         try:
             failure = self._speak_until_failure()
-        except Exception as error:  # noqa: BLE001 - the ear may wait for a store that is frozen
+        except Exception as error:  # noqa: BLE001 - the store may be frozen
             self._exchange.lose(error)
             failure = self._failure
         if failure is not None and not self._answered.wait(self._group.grace_secs):
             self._end_stuck(failure)
 
     def _speak_until_failure(self) -> Exception | None:
-        """Propose, and give signs of life, until this rank leaves; return what failed before."""
+        """Propose, and give signs of life, until this rank leaves, or return what has failed."""
         pulse, secs = Pulse(self._group), self._group.silence_secs
         beat_at = clock.monotonic() + secs / BEATS
         while True:
@@ -280,12 +308,12 @@ class Decisions:
                 if said is None or isinstance(said, Exception):
                     return said
                 if said[0] != STOP or not self._is_stopping:
-                    self._exchange.say(PROPOSE, *said)
+                    self._exchange.say(_PROPOSE, *said)
             if clock.monotonic() >= beat_at:  # however much there is to propose
                 beat_at = clock.monotonic() + secs / BEATS
                 if (silent := pulse.beat()) is not None:
                     self._fail(f"it has given no sign of life for {secs:g} seconds", silent)
-                    self._exchange.look()  # the ear may wait for what the silent rank was to say
+                    self._exchange.look()  # the ear may wait for the silent rank
 
     def _end_speaker(self) -> None:
         self._answered.set()
@@ -295,10 +323,7 @@ class Decisions:
 
 
 def _exit_soon(secs: float) -> None:
-    """End this process within ``secs`` seconds, whatever hangs.
-
-    Runtimes wait at the exit for ranks that are gone: JAX for 100 seconds, gloo at times forever.
-    """
+    """End this process, whose exit may hang, in ``secs``."""
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, max(secs, _LEAVE_SECS))
 
@@ -309,10 +334,9 @@ def _show_stacks() -> None:
 
 
 class Pulse:
-    """Gives signs of life, and finds a rank that has given none for long.
+    """Gives signs of life, and finds a rank that has given none for many looks of this one.
 
-    Rank 0 watches all, the others watch rank 0. What counts is how often this rank has looked: one
-    that was stopped itself has not.
+    Rank 0 watches all, the others watch rank 0.
     """
 
     def __init__(self, group: Group) -> None:
@@ -322,7 +346,7 @@ class Pulse:
         self._seen: dict[int, tuple[str | None, int]] = dict.fromkeys(watched, (None, 0))
 
     def beat(self) -> int | None:
-        """Give a sign, look for those of the others, and return a rank that is silent."""
+        """Give a sign, look for others, and return a rank that is silent."""
         self._beats += 1
         self._group.set(f"beat/{self._group.rank}", str(self._beats))
         signs = self._group.peek(f"beat/{rank}" for rank in self._seen)

@@ -1,46 +1,38 @@
-"""``Exchange``: what the ranks of one training tell each other.
+"""``Exchange``: what the ranks of one training tell each other; ``Meetings``, which stand on it.
 
 A rank tells rank 0 something by a message in rank 0's inbox; rank 0 tells all by an entry in a
-log. One thread of each rank, its *ear*, waits in the store: that of rank 0 for the next message,
-those of the others for the next entry. Nobody asks again and again, so what all ranks do together
-costs each of them a few requests, however many they are.
-
-A failure needs no rank 0: whoever tells of it first writes it to the log.
+log. One thread of each rank, its *ear*, waits for the next of these. Whoever tells of a failure
+first writes it to the log itself.
 """
 
 from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
 from runhooks import clock
-from runhooks.errors import OpError, PeerFailedError, UnavailableError
+from runhooks.errors import DeadlineExceededError, OpError, PeerFailedError, UnavailableError
 from runhooks.ranks.store import RankStore
 
-#: Looks into the store, by whoever waits, in ``RankStore.silence_secs``.
-_LOOKS = 10
-_LINGER_SECS = 5.0  # that an ear stays, with its connection, when nobody needs it
+_LOOKS = 10  # into the store in ``RankStore.silence_secs``
+_LINGER_SECS = 5.0  # that an ear stays when nobody needs it
 
 _FAILED, _HELLO, _BYE, _NOTHING = "failed", "hello", "bye", "nothing"
 _TRAINING, _BYES = "training", "byes"
+_CAME, _ASKS, _ENDED = "came", "asks who is late", "ended"
 
 
 class Exchange:
-    """One rank's part in the exchange of a training.
-
-    Args:
-        store: The store of the ranks.
-        place: Where the keys of this training begin.
+    """One rank's part in the exchange of a training, whose keys begin with ``place``.
 
     Attributes:
-        failure: The failure of a rank, which may be this one, or of the store; None if there is
-            none. Nothing is told any more then.
+        failure: That of a rank, which may be this one, or of the store: nothing is told any more.
         is_attended: Whether this rank listens all the time.
-        at_failure: Called once there is one, with the error to raise here: None for that of this
-            rank, told by itself.
+        at_failure: Called with the error to raise here: None if this rank tells of its own.
     """
 
     def __init__(self, store: RankStore, place: str) -> None:
@@ -59,9 +51,9 @@ class Exchange:
         self._ear: threading.Thread | None = None
         self._waits_in_store = False
         self._is_lost = False
-        self._heard = 0  # the entries up to here
-        self._heard_by = [0] * store.size  # as far as rank 0 knows
-        self._trimmed = 0  # all ranks have heard the entries up to here; they are deleted
+        self._heard = 0  # entries
+        self._heard_by = [0] * store.size
+        self._trimmed = 0  # entries that all have heard
         self._others = frozenset(range(1, store.size))
         self._gone: set[int] = set()
         self.is_attended = False
@@ -69,15 +61,11 @@ class Exchange:
         self.at_failure: Callable[[Exception | None], None] = lambda error: None
 
     def handle(self, kind: str, handler: Callable[..., None]) -> None:
-        """Call ``handler`` with what is told of a kind: to rank 0, after the rank that says it."""
+        """Call ``handler`` with what is told, or with who says it to rank 0 and what."""
         self._handlers[kind] = handler
 
     def need(self, what: str) -> None:
-        """Listen until ``release(what)``, or until there is a failure.
-
-        Raises:
-            UnavailableError: No thread can be started that listens.
-        """
+        """Listen until ``release(what)``, or until there is a failure."""
         with self._changed:
             self._needs.add(what)
             self._changed.notify_all()
@@ -93,16 +81,13 @@ class Exchange:
                 ) from error
 
     def release(self, what: str) -> None:
-        """Listen no more for ``what``."""
         with self._changed:
             self._needs.discard(what)
             is_idle = not self._needs and self._waits_in_store and not self._is_lost
-        if is_idle and self._is_host:  # else it would still wait there when this process exits
-            with suppress(OpError):
-                self._push(_NOTHING)
+        self._wake(is_idle)  # else it waits there when this process exits
 
     def forget(self, what: str) -> None:
-        """Listen no more for ``what``; the ear says so, which does not wait in the store."""
+        """Listen no more for ``what``, as the ear says, which does not wait in the store."""
         with self._changed:
             self._needs.discard(what)
             self._changed.notify_all()
@@ -120,12 +105,8 @@ class Exchange:
         self.is_attended = False
         self.release(_TRAINING)
 
-    def has_entered(self) -> bool:
-        """Return whether this rank has found the others."""
-        return self._store.has_entered
-
     def say(self, kind: str, *content: Any) -> None:
-        """Tell rank 0. Raises UnavailableError if the store does not answer."""
+        """Tell rank 0."""
         if self._is_host:
             with self._order:
                 self._handlers[kind](0, *content)
@@ -133,27 +114,26 @@ class Exchange:
             self._push(kind, *content)
 
     def tell(self, kind: str, *content: Any) -> None:
-        """Tell all ranks, also this one, which is rank 0."""
+        """On rank 0, tell all ranks, also this one."""
         said = json.dumps([kind, *content])
         with self._order:
             if self.failure is None:
                 self._hear(self._set_once(f"log/{self._heard + 1}", said))
 
     def trim(self) -> None:
-        """On rank 0, delete the entries of the log that all ranks have heard."""
+        """On rank 0, delete the entries that all ranks have heard."""
         with self._order:
             self._heard_by[0] = self._heard
             last = min(self._heard_by)
             for entry in range(self._trimmed + 1, last + 1):
                 self._store.request(self._store.store_delete, f"{self._place}log/{entry}")
-            self._trimmed = max(self._trimmed, last)
+            self._trimmed = last
 
     def fail(self, rank: int, cause: str) -> None:
         """Tell all ranks that ``rank`` has failed. The first failure counts.
 
-        Who comes later tells of the first, too, whose teller may have died meanwhile.
-
-        No lock is held: the collector may drop a session, which tells of it, wherever it runs.
+        Who comes later tells of the first, too, whose teller may have died meanwhile. No lock is
+        held: the collector may drop a session, which tells of it, wherever it runs.
         """
         said = json.dumps([_FAILED, rank, cause, self._store.rank])
         first, entry = self._set_once(_FAILED, said), 0
@@ -166,18 +146,13 @@ class Exchange:
         self._push(*json.loads(first))
 
     def look(self) -> None:
-        """Look into the store for a failure. Raises UnavailableError if it does not answer."""
+        """Look into the store for a failure."""
         found = self.get(_FAILED)
-        if found is not None and self.has_entered():
+        if found is not None and self._store.has_entered:
             self._end_with_failure(*json.loads(found)[1:])
 
     def wait_until(self, done: Callable[[], bool], deadline: float) -> bool:
-        """Return whether ``done()`` is true before the clock says ``deadline``.
-
-        Raises:
-            PeerFailedError: A rank has failed, which may be this one.
-            UnavailableError: The store is gone, or does not answer.
-        """
+        """Return whether ``done()`` is true before ``deadline``; raise what has failed."""
         while True:
             secs = min(deadline - clock.monotonic(), self._store.silence_secs / _LOOKS)
             with self._changed:
@@ -196,25 +171,22 @@ class Exchange:
         with self._changed:
             self._changed.wait_for(lambda: others <= self._gone or self._is_lost, secs)
             is_needed = _BYES in self._needs
-        if is_needed:  # else the ear, which has taken the last bye, ends by itself
+        if is_needed:  # else the ear has taken the last bye
             self.release(_BYES)
 
     def say_bye(self) -> None:
-        """Say that this rank needs the store no more."""
         self.say(_BYE)
 
     def lose(self, error: Exception) -> None:
-        """End the exchange, as the store cannot be used any more."""
+        """End the exchange: the store cannot be used any more."""
         with self._changed:
             self._is_lost = True
         self._end(error)
 
     def set(self, key: str, value: str) -> None:
-        """Set or replace ``key``."""
         self._store.request(self._store.store_set, self._place + key, value)
 
     def get(self, key: str) -> str | None:
-        """Return the value of ``key``; None if nobody has set it."""
         return self._store.request(self._store.store_get, self._place + key)
 
     def close(self) -> None:
@@ -222,14 +194,16 @@ class Exchange:
         with self._changed:
             is_deaf, self._is_lost = self._waits_in_store, True
             self._changed.notify_all()
-        if is_deaf and self._is_host:
-            with suppress(OpError):
-                self._push(_NOTHING)
+        self._wake(is_deaf)
 
     def notify(self) -> None:
-        """Let those who wait look whether they are done."""
         with self._changed:
             self._changed.notify_all()
+
+    def _wake(self, is_waiting: bool) -> None:
+        if is_waiting and self._is_host:
+            with suppress(OpError):
+                self._push(_NOTHING)
 
     def _listen(self) -> None:
         inbox, store = self._place + "inbox", self._store
@@ -283,7 +257,7 @@ class Exchange:
             if self.failure is not None:
                 return
             self.failure = error
-            # Rank 0, which may be where the store is, stays until the others have heard of it.
+            # Rank 0, where the store may be, stays until the others have heard of it.
             is_awaited = self._is_host and (self.is_attended or _BYES in self._needs)
             self._needs = {_BYES} if is_awaited else set()
             self._changed.notify_all()
@@ -291,7 +265,7 @@ class Exchange:
 
     def _raised(self) -> Exception:
         assert self.failure is not None
-        if isinstance(self.failure, PeerFailedError):  # each who raises it has one of his own
+        if isinstance(self.failure, PeerFailedError):  # one for each who raises it
             return PeerFailedError(self.failure.rank, self.failure.cause)
         return self.failure
 
@@ -301,3 +275,92 @@ class Exchange:
 
     def _set_once(self, key: str, value: str) -> str:
         return self._store.request(self._store.store_set_once, self._place + key, value)
+
+
+class Meetings:
+    """One rank's part in the meetings, in which rank 0 concludes from what all bring."""
+
+    def __init__(self, store: RankStore, exchange: Exchange) -> None:
+        self._store = store
+        self._exchange = exchange
+        self._lock = threading.Lock()
+        self._held: Counter[str] = Counter()
+        self._came: defaultdict[str, dict[int, str]] = defaultdict(dict)  # known to rank 0
+        self._ended: dict[str, str | list[int]] = {}  # a conclusion, or who was missing
+        exchange.handle(_CAME, self._take)
+        exchange.handle(_ASKS, self._name_missing)
+        exchange.handle(_ENDED, self._end)
+
+    def agree(
+        self, name: str, value: str, conclude: Callable[[Sequence[str]], str], secs: float
+    ) -> str:
+        deadline = clock.monotonic() + secs
+        with self._lock:
+            self._held[name] += 1
+            meeting = f"{name}/{self._held[name]}"
+        self._exchange.need(meeting)
+        try:
+            if not self._exchange.wait_until(lambda: self._store.has_entered, deadline):
+                raise self._too_late(name, [0], secs)
+            self._exchange.say(_CAME, meeting, value)
+            if self._store.rank == 0:
+                self._lead(meeting, conclude, deadline)
+            elif not self._is_over(meeting, deadline):
+                self._ask_who_is_late(meeting)
+        finally:
+            self._exchange.release(meeting)
+        end = self._ended.pop(meeting)
+        if isinstance(end, list):
+            raise self._too_late(name, end, secs)
+        return end
+
+    def _lead(
+        self, meeting: str, conclude: Callable[[Sequence[str]], str], deadline: float
+    ) -> None:
+        came, size = self._came[meeting], self._store.size
+        name, _, turn = meeting.rpartition("/")
+        if not self._exchange.is_attended:
+            self._exchange.set(f"at/{name}", turn)
+        if not self._exchange.wait_until(
+            lambda: len(came) == size or meeting in self._ended, deadline
+        ):
+            self._name_missing(0, meeting)
+        elif meeting not in self._ended:
+            values = [came[rank] for rank in range(size)]
+            self._exchange.tell(_ENDED, meeting, conclude(values))
+            self._exchange.trim()
+        self._is_over(meeting, deadline)  # or there is a failure
+
+    def _ask_who_is_late(self, meeting: str) -> None:
+        """Ask rank 0, if it listens: in a training, or because it has come."""
+        name, _, turn = meeting.rpartition("/")
+        if self._exchange.is_attended or self._exchange.get(f"at/{name}") == turn:
+            self._exchange.say(_ASKS, meeting)
+            if self._is_over(meeting, clock.monotonic() + self._store.grace_secs):
+                return
+        self._ended[meeting] = [0]
+
+    def _is_over(self, meeting: str, deadline: float) -> bool:
+        return self._exchange.wait_until(lambda: meeting in self._ended, deadline)
+
+    def _take(self, rank: int, meeting: str, value: str) -> None:
+        self._came[meeting][rank] = value
+        self._exchange.notify()
+
+    def _name_missing(self, _: int, meeting: str) -> None:
+        came = self._came[meeting]
+        if len(came) < self._store.size and meeting not in self._ended:
+            missing = [rank for rank in range(self._store.size) if rank not in came]
+            self._exchange.tell(_ENDED, meeting, missing)
+
+    def _end(self, meeting: str, end: str | list[int]) -> None:
+        self._ended[meeting] = end
+        self._came.pop(meeting, None)
+        self._exchange.forget(meeting)
+
+    def _too_late(self, name: str, missing: Iterable[int], secs: float) -> DeadlineExceededError:
+        ranks = ", ".join(map(str, missing))
+        return DeadlineExceededError(
+            f"waited {secs:g} seconds for all {self._store.size} ranks at {name!r}: rank {ranks} "
+            "has not come; all ranks must make the same calls, and see whether it hangs or is slow"
+        )

@@ -1,4 +1,4 @@
-"""``Group``: the processes of one training, the key-value store they share, and the current one."""
+"""``Group``: the processes of one training, what they do together, and the current one."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from typing import Any, ClassVar, TypeVar
 
 from runhooks import arguments
 from runhooks.errors import PeerFailedError
-from runhooks.ranks.exchange import Exchange
-from runhooks.ranks.meetings import Meetings
+from runhooks.ranks.exchange import Exchange, Meetings
 from runhooks.ranks.store import RankStore
 
 _T = TypeVar("_T")
@@ -21,10 +20,10 @@ _T = TypeVar("_T")
 class Group(RankStore):
     """The processes of one training, and what they do together through their store.
 
-    Any thread may call any method, and none uses the framework's collective operations: ranks wait
-    for keys. Every wait except that of ``listen`` ends: with the result, with ``PeerFailedError``
-    if a rank has failed, with ``UnavailableError`` if the store is gone or does not answer for
-    ``silence_secs``, or this process is a fork, or with ``DeadlineExceededError``.
+    Any thread may call any method, and none uses the framework's collective operations. Every wait
+    except that of ``listen`` ends: with the result, ``PeerFailedError`` if a rank has failed,
+    ``UnavailableError`` if the store does not answer for ``silence_secs`` or this process is a
+    fork, or ``DeadlineExceededError``.
 
     Attributes:
         chief: The rank that writes event files and logs and commits checkpoints.
@@ -33,7 +32,7 @@ class Group(RankStore):
         exchange: What the ranks of this training tell each other.
     """
 
-    #: Whether all ranks must ask for the same in the same run, since a run is one program of them.
+    #: Whether a run is one program of all ranks, so that all must ask for the same in it.
     runs_one_program: ClassVar[bool] = False
 
     #: Whether each rank is a process of its own.
@@ -50,14 +49,11 @@ class Group(RankStore):
 
     @property
     def is_chief(self) -> bool:
-        """Whether this process writes event files and logs, and commits checkpoints."""
+        """Whether this rank is the ``chief``."""
         return self.rank == self.chief
 
     def start_training(self) -> None:
-        """Begin a new training; keys, meetings and failures of earlier ones no longer count.
-
-        All ranks start their trainings in the same order.
-        """
+        """Begin a new training, as all ranks do; earlier keys and failures do not count."""
         self.exchange.close()
         self._training += 1
         self.error = None
@@ -76,7 +72,7 @@ class Group(RankStore):
         return self.request(self.store_get, self._key(key))
 
     def peek(self, keys: Iterable[str]) -> list[str | None]:
-        """Return what ``get`` does of several keys, for none of which anybody waits."""
+        """As ``get``, of several keys, for none of which anybody waits."""
         return self.request(self.store_peek, [self._key(key) for key in keys])
 
     def delete(self, key: str) -> None:
@@ -84,10 +80,7 @@ class Group(RankStore):
         self.request(self.store_delete, self._key(key))
 
     def listen(self, key: str) -> str:
-        """Wait without a limit until ``key`` is set, and return its value; for threads.
-
-        It heeds no failure and costs the store nothing.
-        """
+        """Return the value of ``key`` once it is set; without a limit, and heedless of failures."""
         return self.store_listen(self._key(key))
 
     def agree(
@@ -99,17 +92,16 @@ class Group(RankStore):
     ) -> str:
         """Return what rank 0 concludes from the values of all ranks, once all have called it.
 
-        What all ranks get is to be short, as each of them reads it.
-
         Args:
             name: What the ranks do; each calls it equally often under that name.
             value: What this rank contributes.
-            conclude: Called on rank 0 with the values, in the order of the ranks.
+            conclude: Called on rank 0 with the values, in the order of the ranks. What it returns
+                is to be short, as each rank reads it.
             timeout_secs: How many seconds to wait; None: ``barrier_secs``.
 
         Raises:
-            PeerFailedError: If a rank has failed, also if it is this one.
-            DeadlineExceededError: Naming the ranks that were missing.
+            PeerFailedError: A rank has failed, which may be this one.
+            DeadlineExceededError: It names the ranks that were missing.
             Exception: On rank 0, whatever ``conclude`` raises.
         """
         arguments.instance(str, name=name, value=value)
@@ -125,13 +117,13 @@ class Group(RankStore):
         A name that not all ranks have is left out. Each rank gets the same bits.
 
         Args:
-            name: What the numbers are; each rank calls it equally often under that name.
+            name: As for ``agree``.
             numbers: Those of this rank.
             at: Where the program is, such as "at step 3": all ranks have to say the same.
 
         Raises:
-            RuntimeError: If ranks are at different places; it names two of them.
-            PeerFailedError, DeadlineExceededError: As ``agree`` does.
+            RuntimeError: Ranks are at different places; it names two of them.
+            PeerFailedError, DeadlineExceededError: As ``agree``.
         """
         found = json.loads(self.agree(name, json.dumps([at, numbers]), _added))
         if "differing" in found:
@@ -143,7 +135,7 @@ class Group(RankStore):
         return dict(found["sums"])
 
     def barrier(self, name: str, timeout_secs: float | None = None) -> None:
-        """Return once all ranks have called it, like ``agree`` without values."""
+        """Return once all ranks have called it."""
         self.agree(name, "", lambda values: "", timeout_secs)
 
     def fail(self, cause: str, rank: int | None = None) -> None:
@@ -151,15 +143,12 @@ class Group(RankStore):
         self.exchange.fail(self.rank if rank is None else rank, cause)
 
     def failure(self) -> PeerFailedError | None:
-        """Return the error for the failure of another rank; None if none has failed.
-
-        Also for that of this rank, if it is another that says so.
-        """
+        """Return the failure of another rank, or of this one if another tells of it, or None."""
         found, told_by = self._failure()
         return None if found is None or found.rank == told_by == self.rank else found
 
     def failed_rank(self) -> int | None:
-        """Return the rank that has failed, which may be this one; None if none has."""
+        """Return the rank that has failed, which may be this one, or None."""
         found, _ = self._failure()
         return None if found is None else found.rank
 
@@ -171,7 +160,6 @@ class Group(RankStore):
         return f"runhooks/{self._training}/{key}"
 
     def _failure(self) -> tuple[PeerFailedError | None, int | None]:
-        """Return the failure that counts, and the rank that has told of it."""
         found = self.get("failed")
         if found is None:
             return None, None
@@ -180,7 +168,6 @@ class Group(RankStore):
 
 
 def _added(values: Sequence[str]) -> str:
-    """Return the sums of what all ranks bring; or a rank that is not where rank 0 is."""
     places, numbers = zip(*map(json.loads, values), strict=True)
     for rank, place in enumerate(places):
         if place != places[0]:
@@ -190,13 +177,7 @@ def _added(values: Sequence[str]) -> str:
 
 
 class LocalGroup(Group):
-    """A rank in a thread of one process, for tests; ``LocalGroup.together(n)`` creates all ranks.
-
-    Args:
-        rank: The number of this rank, from 0.
-        size: How many ranks there are.
-        memory: The memory that they share; None: a new one.
-    """
+    """A rank in a thread of one process, for tests; ``together`` creates all ranks."""
 
     runtime: ClassVar[str] = "one process"
     has_own_process: ClassVar[bool] = False
@@ -213,7 +194,7 @@ class LocalGroup(Group):
 
     def request(self, act: Callable[..., _T], *args: Any) -> _T:
         self.check_process()
-        return act(*args)  # memory answers at once
+        return act(*args)
 
     def store_get(self, key: str) -> str | None:
         return self._memory.values.get(key)
@@ -275,7 +256,7 @@ def find_group_with(find: Callable[[], Group | None]) -> None:
 def current_group() -> Group:
     """Return the group of this process: of ``torch.distributed`` or ``jax.distributed``.
 
-    An ``AloneGroup`` if neither is initialized, or has one process. Imports no framework.
+    An ``AloneGroup`` if neither is initialized, or has one process.
     """
     if _stack.groups:
         return _stack.groups[-1]

@@ -3,37 +3,110 @@
 from __future__ import annotations
 
 import os
+import queue
+import threading
+import weakref
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from typing import Any, ClassVar, TypeVar
 
 from runhooks import arguments
 from runhooks.errors import UnavailableError
-from runhooks.ranks.requests import Requests
 
 _T = TypeVar("_T")
+
+_LOOKS = 10  # within the limit: a process that was stopped has missed only one
+
+
+class Requests:
+    """Asks a store in one thread, for all others, which may be frozen or cut off.
+
+    No lock is held, as the collector may drop a session, which tells of it, wherever it runs.
+    """
+
+    def __init__(self) -> None:
+        self._lost: str | None = None
+        self._lines: list[_Line] = []  # of which the first is used
+
+    def answer(self, secs: float, act: Callable[..., _T], *args: Any) -> _T:
+        """Return ``act(*args)``; UnavailableError if the store answers nobody for ``secs``."""
+        line = self._lines[0] if self._lines else self._started()
+        if threading.get_ident() == line.thread:
+            return act(*args)
+        answer: Future[_T] = Future()
+        if self._lost is None:
+            line.asked.put((answer, act, args))
+        looks, answered = 0, line.answered
+        while looks < _LOOKS:
+            if self._lost is not None:
+                raise UnavailableError(self._lost)
+            try:
+                answer.exception(secs / _LOOKS)
+            except TimeoutError:
+                # A store that answers others is there.
+                looks, answered = (looks + 1 if line.answered == answered else 0), line.answered
+                continue
+            return answer.result()
+        self._lost = (
+            f"the store of the ranks has not answered for {secs:g} seconds: its host, rank 0 or "
+            "the launcher, may be frozen or cut off"
+        )
+        raise UnavailableError(self._lost)
+
+    def _started(self) -> _Line:
+        line = _Line()
+        thread = threading.Thread(target=line.work, name="runhooks-rank-requests", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            raise UnavailableError(
+                f"no thread can be started that asks the store of the ranks: {error}"
+            ) from error
+        # Two threads that come here at once use the line of one.
+        self._lines.append(line)
+        if (first := self._lines[0]) is line:
+            weakref.finalize(self, line.asked.put, None).atexit = False  # what exits may ask, too
+        else:
+            line.asked.put(None)
+        return first
+
+
+class _Line:
+    """The requests that wait, and the thread that makes them."""
+
+    def __init__(self) -> None:
+        self.asked: queue.SimpleQueue[tuple[Future[Any], Callable[..., Any], Any] | None]
+        self.asked = queue.SimpleQueue()
+        self.answered = 0
+        self.thread = 0
+
+    def work(self) -> None:
+        self.thread = threading.get_ident()
+        while (request := self.asked.get()) is not None:
+            answer, act, args = request
+            try:
+                answer.set_result(act(*args))
+            except BaseException as error:  # noqa: BLE001 - whoever asks raises it
+                answer.set_exception(error)
+            self.answered += 1
+            del request, answer, act, args  # the group may end while this waits
 
 
 class RankStore(ABC):
     """What one rank asks of the store of its runtime.
 
-    An adapter for a runtime implements ``store_get``, ``store_set``, ``store_set_once``,
-    ``store_delete``, ``store_add`` and ``store_listen``, and the others if it has a better way.
-    They raise ``UnavailableError`` when the store is gone. One thread makes all requests but those
-    of ``enter``, ``store_listen`` and ``store_pop``, which another calls, because they may wait.
-
-    Args:
-        rank: The number of this process, from 0.
-        size: How many processes there are.
+    An adapter implements the abstract methods, and the others if its runtime has a better way. They
+    raise ``UnavailableError`` when the store is gone. One thread makes all requests but those of
+    ``enter``, ``store_listen`` and ``store_pop``, which may wait: another calls these.
 
     Attributes:
-        rank: The number of this process.
-        size: How many processes there are.
-        grace_secs: The seconds after another rank's failure that this rank has to leave its current
-            work, before the runtime is aborted and finally the process is ended.
-        silence_secs: The seconds without a sign of life after which a process counts as failed,
-            and without an answer after which the store does.
+        rank: The number of this process, from 0, of ``size``.
+        grace_secs: The seconds that this rank has, after another has failed, to leave its work,
+            before the runtime is aborted and finally the process is ended.
+        silence_secs: The seconds after which a process without a sign of life, or a store without
+            an answer, counts as failed.
     """
 
     #: What the runtime is called in messages.
@@ -54,15 +127,12 @@ class RankStore(ABC):
         self._popped: Counter[str] = Counter()
 
     def request(self, act: Callable[..., _T], *args: Any) -> _T:
-        """Return ``act(*args)``, which asks the store; UnavailableError if it does not answer."""
+        """Return ``act(*args)``, which asks the store, or raise UnavailableError."""
         self.check_process()
         return self._requests.answer(self.silence_secs, act, *args)
 
     def check_process(self) -> None:
-        """Raise UnavailableError in a forked child: what it says would count as said by the rank.
-
-        It has neither the threads of the rank nor connections of its own.
-        """
+        """Raise UnavailableError in a forked child: the others would take it for the rank."""
         if os.getpid() != self._process:
             raise UnavailableError(
                 f"this process was forked by rank {self.rank}, process {self._process}, and has no "
@@ -75,15 +145,14 @@ class RankStore(ABC):
         """Whether the keys of this rank are those of the others."""
         return True
 
-    def enter(self, inbox: str) -> None:  # noqa: B027 - most have nothing to do
-        """Return when the keys of this rank are those of the others; ``has_entered`` is true then.
+    def enter(self, inbox: str) -> None:  # noqa: B027
+        """Wait until ``has_entered``.
 
-        Args:
-            inbox: The queue in which rank 0 gets messages of a rank that comes: its number, 0,
-                "hello" and a word for ``welcome``.
+        In the queue ``inbox`` rank 0 gets, of a rank that comes, its number, 0, "hello" and a word
+        for ``welcome``.
         """
 
-    def welcome(self, word: str) -> None:  # noqa: B027 - nobody says hello
+    def welcome(self, word: str) -> None:  # noqa: B027
         """On rank 0, let in the rank that has said hello with ``word``."""
 
     @abstractmethod
@@ -104,14 +173,14 @@ class RankStore(ABC):
 
     @abstractmethod
     def store_add(self, key: str) -> int:
-        """Atomically add 1 to the number ``key``, which begins with 0, and return the sum."""
+        """Atomically add 1 to ``key``, which begins with 0, and return the sum."""
 
     @abstractmethod
     def store_listen(self, key: str) -> str:
-        """Return the value of ``key`` once it is set, without asking again and again."""
+        """Return the value of ``key`` once it is set."""
 
     def store_peek(self, keys: Sequence[str]) -> list[str | None]:
-        """Return what ``store_get`` does of several keys, for none of which anybody waits."""
+        """Return what ``store_get`` does of several keys; nobody may wait for one of them."""
         return [self.store_get(key) for key in keys]
 
     def store_push(self, key: str, value: str) -> None:
@@ -119,12 +188,12 @@ class RankStore(ABC):
         self.store_set(f"{key}/{self.store_add(f'{key}/last')}", value)
 
     def store_pop(self, key: str) -> str:
-        """Take the first value of the queue ``key`` once there is one; one rank alone does."""
+        """Take the first value of the queue ``key``, once there is one; one rank does."""
         place = f"{key}/{self._popped[key] + 1}"
         value = self.store_listen(place)
         self._popped[key] += 1
         self.store_delete(place)
         return value
 
-    def abort(self) -> None:  # noqa: B027 - not every runtime can
-        """Make hanging collective operations raise, if the runtime can; the group ends."""
+    def abort(self) -> None:  # noqa: B027
+        """Make hanging collective operations raise, if the runtime can."""

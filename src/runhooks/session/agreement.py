@@ -20,8 +20,7 @@ from runhooks.errors import OutOfRangeError, PeerFailedError, add_note, describe
 from runhooks.graph.base import BaseGraph
 from runhooks.graph.epochs import epoch_input, steps_per_epoch
 from runhooks.ranks import Group
-from runhooks.ranks.decisions import Decisions
-from runhooks.ranks.proposals import STOP
+from runhooks.ranks.decisions import STOP, Decisions
 from runhooks.session.hook_list import HookList, caught
 from runhooks.session.hooked import LiveSession
 from runhooks.session.scheduled_hook import RankPlacement

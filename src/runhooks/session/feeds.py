@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from runhooks.arrays.array_library import ArrayLibrary
-from runhooks.arrays.numpy import ARRAYS as NUMPY
-from runhooks.arrays.registry import NO_LIBRARY, library_of
+from runhooks.arrays.registry import NO_LIBRARY, NUMPY, library_of
 from runhooks.graph.base import Framework
 from runhooks.graph.nodes import Operation, Tensor, Variable
 

@@ -18,8 +18,7 @@ from jax.sharding import AxisType, NamedSharding
 from runhooks import clock
 from runhooks.arrays.jax import ARRAYS as JAX
 from runhooks.arrays.jax import is_weak
-from runhooks.arrays.numpy import ARRAYS as NUMPY
-from runhooks.arrays.registry import NO_LIBRARY, library_of
+from runhooks.arrays.registry import NO_LIBRARY, NUMPY, library_of
 from runhooks.engines.jax.held import Layout, hold, lay_out, release
 from runhooks.errors import add_note
 from runhooks.graph import nest

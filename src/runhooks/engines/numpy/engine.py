@@ -16,7 +16,7 @@ import numpy as np
 from numpy import ndarray
 
 from runhooks.arrays import library_of
-from runhooks.arrays.numpy import ARRAYS
+from runhooks.arrays.registry import NUMPY
 from runhooks.engines.conform import as_numbers, is_inexact
 from runhooks.engines.eager import EagerEngine, ReadArgs
 from runhooks.errors import add_note
@@ -51,7 +51,7 @@ class PythonEngine(EagerEngine):
 
     name = "python"
     title = "Python"
-    arrays = ARRAYS
+    arrays = NUMPY
 
     def explain(self, error: Exception) -> None:
         if isinstance(error, ValueError) and "read-only" in str(error):

@@ -28,6 +28,7 @@ from runhooks.engines.torch.objects import (
     rate_in,
     tensors_in,
 )
+from runhooks.engines.torch.states import updated_by
 from runhooks.graph import nest
 from runhooks.graph.graph import Graph
 from runhooks.graph.named_values import NamedValues, to_feed
@@ -36,8 +37,7 @@ from runhooks.near_names import did_you_mean, nearest
 
 _log = logging.getLogger("runhooks")
 
-#: The key of what a run has captured, among the values of the run.
-CAPTURED = cast(Tensor, "captured")
+CAPTURED = cast(Tensor, "captured")  # a key among the values of a run
 
 GRADIENTS, ACTIVATIONS, GLOBAL_NORM = "gradients", "activations", "global_gradient_norm"
 
@@ -57,7 +57,6 @@ class Capture:
         }
 
     def check_without_step(self) -> None:
-        """Raise ValueError if what is asked for exists only when a step is made."""
         names = [f"{GRADIENTS}/{name}" for name in self._names[GRADIENTS]]
         names += [GLOBAL_NORM] * bool(self._names[GLOBAL_NORM])
         if names:
@@ -65,11 +64,7 @@ class Capture:
 
     @contextmanager
     def install(self) -> Iterator[Captured]:
-        """Capture inside the ``with`` block.
-
-        Raises:
-            ValueError: For the gradient of a frozen parameter.
-        """
+        """Capture inside the ``with`` block; ValueError for the gradient of a frozen parameter."""
         targets = {name: self._parameters(name) for name in self._names[GRADIENTS]}
         captured = Captured(self._objects, targets, norm=bool(self._names[GLOBAL_NORM]))
         with ExitStack() as installed:
@@ -87,10 +82,7 @@ class Capture:
             yield captured
 
     def _stance(self) -> str:
-        """Return how compiled code is to run, so that hooks are called and nothing is recompiled.
-
-        An optimizer's hook does not affect a compiled module, which then runs as in other runs.
-        """
+        """Return how compiled code runs so that hooks are called, and nothing is recompiled."""
         if self._names[ACTIVATIONS] or any(_is_compiled(step) for step in self._steps):
             self._log_eager()
             return "force_eager"
@@ -104,8 +96,7 @@ class Capture:
         self._objects.has_logged_eager = True
         _log.info(
             "in runs that ask for activations, or for gradients of a compiled step, what "
-            "torch.compile has compiled runs eagerly: numbers may differ by rounding, and dropout "
-            "may draw others"
+            "torch.compile made runs eagerly: numbers may differ by rounding or in dropout"
         )
 
     def _parameters(self, name: str) -> dict[str, nn.Parameter]:
@@ -121,13 +112,7 @@ class Capture:
 
 
 class Captured:
-    """The values that a run captures.
-
-    Args:
-        objects: The objects of the graph.
-        targets: The parameters whose gradients are asked for, by name and path.
-        norm: Whether the norm of all gradients is asked for.
-    """
+    """The values that a run captures, such as gradients of ``targets``, by name and path."""
 
     def __init__(
         self, objects: TorchObjects, targets: dict[str, dict[str, nn.Parameter]], *, norm: bool
@@ -137,7 +122,7 @@ class Captured:
         self._norm = norm
         self._gradients: dict[int, torch.Tensor] = {}
         self._norms: dict[int, torch.Tensor] = {}
-        self._has_stepped = False  # an optimizer
+        self._has_stepped = False
         self._activations: dict[str, Any] = {}
 
     def take_gradients(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
@@ -152,8 +137,8 @@ class Captured:
 
     def _take_gradients(self, optimizer: Optimizer) -> None:
         self._has_stepped = True
-        own = {id(p): p for group in optimizer.param_groups for p in group["params"]}
-        # Optimizers that unscale the gradients of a GradScaler themselves are given the scale.
+        own = {id(p): p for p in updated_by([optimizer])}
+        # Optimizers that unscale gradients themselves are given the scale.
         scale = getattr(optimizer, "grad_scale", None)
         for parameters in self._targets.values():
             for p in parameters.values():
@@ -166,19 +151,13 @@ class Captured:
                     self._norms[key] = norm if scale is None else norm / scale
 
     def taker_of_activation(self, name: str) -> Any:
-        """Return a forward hook that copies what the module returns."""
-
         def take(module: nn.Module, args: Any, output: Any) -> None:
             self._activations[name] = nest.map_leaves(cloned, output)
 
         return take
 
     def read(self, kind: str, name: str) -> Any:
-        """Return what was captured; of a module, a dict by name.
-
-        Raises:
-            ValueError: If nothing was.
-        """
+        """Return what was captured, of a module by name; ValueError if nothing was."""
         if kind == GLOBAL_NORM:
             return self._global_norm()
         if kind == GRADIENTS:
@@ -195,15 +174,18 @@ class Captured:
         found = {path: self._gradient(p) for path, p in parameters.items()}
         missing = [path for path, p in parameters.items() if found[path] is None]
         if missing and self._are_cleared():
-            trained = [path for path in missing if parameters[path].requires_grad]
-            found |= {path: _unknown(parameters[path]) for path in trained}
+            found |= {
+                path: torch.full_like(parameters[path].detach(), math.nan)
+                for path in missing
+                if parameters[path].requires_grad
+            }
         found = {path: it for path, it in found.items() if it is not None}
         if "" not in parameters:
             return found
         if not found:
             raise ValueError(
                 f"{f'{GRADIENTS}/{name}'!r}: the parameter has no gradient after this run: the "
-                "loss did not depend on it, or the step has set its gradient to None"
+                "loss did not depend on it, or the step has set it to None"
             )
         return found[""]
 
@@ -227,36 +209,25 @@ class Captured:
         return list({id(p): p for module in modules for p in module.parameters()}.values())
 
     def _are_cleared(self) -> bool:
-        """Return whether no optimizer has made a step, and what they would have applied is gone.
-
-        It is after a step that a ``GradScaler`` has skipped, if the gradients are cleared at its
-        end.
-        """
+        """Whether gradients were cleared that no optimizer has applied, as a GradScaler may."""
         if self._has_stepped:
             return False
-        optimizers = self._objects.optimizers().values()
-        held = [p for it in optimizers for group in it.param_groups for p in group["params"]]
+        held = updated_by(self._objects.optimizers().values())
         return all(p.grad is None for p in held or self._parameters())
 
 
 def _has_closure(args: Any, kwargs: Any) -> bool:
-    """Return whether ``optimizer.step`` was called with a function that computes the gradients."""
     return len(args) > 1 or kwargs.get("closure") is not None
 
 
 def _is_compiled(step: Any) -> bool:
-    while hasattr(step, "func"):  # functools.partial
+    while hasattr(step, "func"):
         step = step.func
     marks = ("_torchdynamo_orig_callable", "_orig_mod", "_compiled_call_impl")
     return any(getattr(step, mark, None) is not None for mark in marks)
 
 
-def _unknown(parameter: nn.Parameter) -> torch.Tensor:
-    return torch.full_like(parameter.detach(), math.nan)
-
-
 def _norm_of_all(norms: list[torch.Tensor]) -> Any:
-    """Return the norm of all tensors that have these norms, on the device of the first."""
     if not norms:
         return torch.zeros(())
     near = [norm.to(norms[0].device, non_blocking=True) for norm in norms]
@@ -272,7 +243,7 @@ def _norm_of(tensor: torch.Tensor) -> Any:
 
 
 class ObjectTensors(NamedValues):
-    """The values of ``objects`` as tensors of ``graph``, one for each name that is asked for."""
+    """The values of ``objects`` as tensors of ``graph``, made when they are asked for."""
 
     def __init__(self, graph: Graph, objects: TorchObjects) -> None:
         super().__init__(graph)
@@ -280,16 +251,14 @@ class ObjectTensors(NamedValues):
         self._carried: dict[str, frozenset[str]] = {}  # the paths in each
 
     def carry(self, name: str, tensor: Tensor, paths: frozenset[str]) -> None:
-        """Let ``name`` mean the state ``tensor``, and names below it its parts, at ``paths``."""
+        """Let ``name`` mean ``tensor``, and names below it what it has at ``paths``."""
         self.add(name, tensor)
         self._carried[name] = paths
 
     def given(self, name: str) -> Tensor | None:
-        """Return the tensor that steps are given by this name; None: there is none."""
         return self._given.get(name)
 
     def has(self, name: str) -> bool:
-        """Return whether there is a tensor of that name."""
         return self._make(name) is not None
 
     def comes_first(self, name: str) -> bool:
@@ -313,7 +282,7 @@ class ObjectTensors(NamedValues):
             return self._operation(name, Effect.READ, partial(_read, self._objects, name))
         owner, _, rest = name.partition("/")
         scale = getattr(self._objects.find(owner), "get_scale", None)
-        if rest == "scale" and callable(scale):  # a GradScaler
+        if rest == "scale" and callable(scale):
             return self._operation(name, Effect.READ, scale)
         if rate_groups(self._objects.optimizers(), name):
             return self._operation(name, Effect.READ, partial(_rate, self._objects, name))
@@ -321,14 +290,13 @@ class ObjectTensors(NamedValues):
 
     def _part(self, name: str, owner: str, path: str) -> Operation:
         whole, children = self._given[owner], self._graph.engine.children
-        missing = partial(ValueError, f"{owner!r} has lost {path!r}")
         return Operation(
             self._graph,
             "Part",
             name,
             # After the state, and before what else is added.
             whole.op.number + (zlib.crc32(path.encode()) + 1) / 2**33,
-            fn=Below(path, children, lambda whole: missing()),
+            fn=Below(path, children, lambda _: ValueError(f"{owner!r} has lost {path!r}")),
             args=(whole,),
             inputs=(whole,),
             read_args=nest.args_reader((whole,)),
@@ -336,12 +304,12 @@ class ObjectTensors(NamedValues):
         )
 
     def _capture(self, name: str, kind: str, target: str) -> Operation:
-        def read(captured: Any) -> Any:
-            return captured.read(kind, target)
-
-        effect = Effect.CAPTURE if kind == ACTIVATIONS else Effect.STEP_CAPTURE
         return self._operation(
-            name, effect, read, (kind, target), lambda values: (values[CAPTURED],)
+            name,
+            Effect.CAPTURE if kind == ACTIVATIONS else Effect.STEP_CAPTURE,
+            lambda captured: captured.read(kind, target),
+            (kind, target),
+            lambda values: (values[CAPTURED],),
         )
 
     def _operation(
@@ -376,8 +344,7 @@ class ObjectTensors(NamedValues):
             near = f": there are several, {[f'{it}/{RATE}' for it in optimizers]}"
         else:
             near = did_you_mean([RATE] if name == "lr" else nearest(name, self._known(name))) or (
-                f": if the step returns it, name it among its outputs, as in "
-                f"rh.torch.graph(step, [{name!r}], ...)"
+                f": if the step returns it, name it as in rh.torch.graph(step, [{name!r}], ...)"
             )
         raise ValueError(f"nothing is named {name!r} in the graph ({self._objects}){near}")
 

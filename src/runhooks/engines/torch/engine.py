@@ -1,9 +1,4 @@
-"""The torch engine: the user's functions are called one by one, over tensors of PyTorch.
-
-Variables are values, as on every engine: a function gets a copy, with which it may do what it
-likes, and what it returns becomes the variable's new value when the run has succeeded. For modules
-that a training step changes in place, see ``runhooks.torch``.
-"""
+"""The torch engine: the user's functions are called one by one, over tensors of PyTorch."""
 
 from __future__ import annotations
 
@@ -30,7 +25,6 @@ from runhooks.arrays.torch import (
 from runhooks.engines.conform import describe
 from runhooks.engines.eager import EagerEngine
 
-#: The names of torch's memory statistics, by ours.
 _MEMORY = {
     "allocated_bytes": "allocated_bytes.all.current",
     "peak_allocated_bytes": "allocated_bytes.all.peak",
@@ -40,7 +34,6 @@ _MEMORY = {
 
 
 def _single(name: str, value: Any) -> torch.Tensor:
-    """Return ``value`` without a shape; raise unless it is a single real number."""
     tensor = torch.as_tensor(value).detach()
     if tensor.numel() != 1:
         raise ValueError(
@@ -113,7 +106,7 @@ class TorchEngine(EagerEngine):
         return torch.zeros(2, dtype=torch.float64)
 
     def add_to_sums(self, name: str, sums: Any, value: Any, weight: Any) -> Any:
-        # No value is read, so the device need not be waited for.
+        # No value is read: that would wait for the device.
         value = _single(name, value)
         if value.device.type == "mps":  # it has no float64
             value = value.cpu()
@@ -161,27 +154,19 @@ class TorchEngine(EagerEngine):
         return {"devices": ", ".join(["cpu", *gpus, *metal])}
 
     def start_profile(self, folder: Path, step: int) -> Callable[[], Path]:
-        return start_torch_profile(folder, step)
+        # Stopping a second one ends the process.
+        if getattr(torch.autograd, "_profiler_enabled", lambda: False)():
+            raise RuntimeError("another profiler of torch is running")
+        profile = torch.profiler.profile(record_shapes=True, with_stack=True)
+        profile.start()
 
+        def stop() -> Path:
+            profile.stop()
+            path = folder / f"timeline-{step}.pt.trace.json"
+            profile.export_chrome_trace(str(path))
+            return path
 
-def start_torch_profile(folder: Path, step: int) -> Callable[[], Path]:
-    """Start a profile as ``Framework.start_profile``; file: ``timeline-<step>.pt.trace.json``."""
-    # Stopping a second one would end the process.
-    if getattr(torch.autograd, "_profiler_enabled", lambda: False)():
-        raise RuntimeError("another profiler of torch is running")
-    kinds = [torch.profiler.ProfilerActivity.CPU]
-    if torch.cuda.is_available():
-        kinds.append(torch.profiler.ProfilerActivity.CUDA)
-    profile = torch.profiler.profile(activities=kinds, record_shapes=True, with_stack=True)
-    profile.start()
-
-    def stop() -> Path:
-        profile.stop()
-        path = folder / f"timeline-{step}.pt.trace.json"
-        profile.export_chrome_trace(str(path))
-        return path
-
-    return stop
+        return stop
 
 
 def module_graph(
@@ -189,10 +174,8 @@ def module_graph(
 ) -> tuple[bytes, bytes]:
     """Return the ``GraphDef`` of ``module``, called with ``inputs``, and a ``RunMetadata`` of it.
 
-    Torch makes them of a trace in evaluation mode, with TensorBoard's messages.
-
     Raises:
-        ImportError: TensorBoard is not installed.
+        ImportError: TensorBoard, whose messages torch makes, is not installed.
         RuntimeError: The module cannot be traced.
     """
     from torch.utils.tensorboard._pytorch_graph import graph
@@ -218,53 +201,47 @@ class Averages:
         self.parts = parts
         pairs = {id(tensor): (ENGINE.wide(tensor), tensor) for tensor in tensors.values()}
         self._averages = {name: pairs[id(tensor)][0] for name, tensor in tensors.items()}
+        self._pairs = list(pairs.values())
         # Torch moves many tensors at once, of one kind.
-        self._floats: list[tuple[torch.Tensor, torch.Tensor]] = []
-        self._sharded: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._kinds: dict[bool, list[tuple[torch.Tensor, torch.Tensor]]] = {}
         self._others: list[tuple[torch.Tensor, torch.Tensor]] = []
-        for average, tensor in pairs.values():
+        for average, tensor in self._pairs:
             is_inexact = average.is_floating_point() or average.is_complex()
-            kind = self._sharded if is_distributed(average) else self._floats
+            kind = self._kinds.setdefault(is_distributed(average), [])
             (kind if is_inexact else self._others).append((average, tensor))
 
     @property
     def names(self) -> list[str]:
-        """The names of the tensors."""
         return list(self._averages)
 
     @torch.no_grad()
     def update(self, weight: float) -> None:
         """Move the averages towards the tensors; ``weight`` 1: all the way."""
-        for average, tensor in self._others:
+        for average, tensor in self._pairs if weight == 1 else self._others:
             average.copy_(tensor)
-        for pairs in (self._floats, self._sharded):
-            if weight == 1:
-                for average, tensor in pairs:
-                    average.copy_(tensor)
-            elif pairs:
+        for pairs in self._kinds.values():
+            if pairs and weight != 1:
+                averages = [average for average, _ in pairs]
                 new = [tensor.detach().to(average.dtype) for average, tensor in pairs]
-                get_ema_multi_avg_fn(1 - weight)([average for average, _ in pairs], new, None)
+                get_ema_multi_avg_fn(1 - weight)(averages, new, None)
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """Give the tensors the values of their averages inside the ``with`` block."""
-        pairs = [*self._floats, *self._sharded, *self._others]
-        before = [tensor.detach().clone() for _, tensor in pairs]
+        """Give the tensors their averages inside the ``with`` block."""
+        before = [tensor.detach().clone() for _, tensor in self._pairs]
         # Not counted as changes of the tensors: they get their own values back.
         try:
-            for average, tensor in pairs:
+            for average, tensor in self._pairs:
                 tensor.data.copy_(average)
             yield
         finally:
-            for (_, tensor), old in zip(pairs, before, strict=True):
+            for (_, tensor), old in zip(self._pairs, before, strict=True):
                 tensor.data.copy_(old)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the averages by the names of the tensors."""
         return dict(self._averages)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take back what ``state_dict`` returned."""
         with torch.no_grad():
             for name, average in self._averages.items():
                 average.copy_(state[name])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -13,17 +12,15 @@ import torch
 from torch.optim import Optimizer
 
 from runhooks.engines.torch.capture import ObjectTensors
-from runhooks.engines.torch.carried import CarriedState, CarryingStep, is_carried
-from runhooks.engines.torch.device import Device
-from runhooks.engines.torch.objects import TorchObjects
-from runhooks.engines.torch.step import StepEngine, output_of, step_function
+from runhooks.engines.torch.objects import TorchObjects, warn_of_optimizer
+from runhooks.engines.torch.states import is_carried, kept
+from runhooks.engines.torch.step import StepEngine, carrying_step, output_of, step_function
 from runhooks.graph import names, nest
 from runhooks.graph.base import get_default_graph
 from runhooks.graph.build import get_or_create_global_step, group, placeholder
-from runhooks.graph.engine import Engine
 from runhooks.graph.generators import called_ahead
 from runhooks.graph.named_values import ValueGraph
-from runhooks.graph.nodes import Effect, Operation, Tensor, Variable
+from runhooks.graph.nodes import Effect, Operation, Tensor, Variable, paths_below
 from runhooks.graph.step import (
     checked_outputs,
     drawn,
@@ -36,25 +33,19 @@ from runhooks.graph.step import (
 from runhooks.graph.step_result import Names, ResultRule
 from runhooks.near_names import with_article
 
-_log = logging.getLogger("runhooks")
-
 
 def warn_of_forgotten(step: str, fn: Callable[..., Any], objects: TorchObjects) -> None:
-    """Log which optimizers ``fn`` uses by name that are not among ``objects``."""
+    """Log which optimizers ``fn`` uses that are not among ``objects``."""
     known = {id(it) for it in objects.optimizers().values()}
     for name, value in _used_by(fn):
         if isinstance(value, Optimizer) and id(value) not in known:
             known.add(id(value))
             objects.pending_gradients.know(value)
-            _log.warning(
-                "the step %r uses %r, an optimizer that is no object of the graph, so that "
-                "checkpoints do not hold its state: give it too, such as %s=%s",
-                *(step, name, name.rpartition(".")[2], name),
-            )
+            warn_of_optimizer(step, name, name)
 
 
 def _used_by(fn: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
-    """Yield what ``fn`` refers to outside itself; of a method, the attributes of its object."""
+    """Yield what ``fn`` refers to outside itself, and the attributes of its object."""
     whole = inspect.unwrap(fn)
     with suppress(TypeError, ValueError):  # it is not written in Python, or not defined yet
         found = inspect.getclosurevars(whole)
@@ -66,37 +57,29 @@ def _used_by(fn: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
 class Graph(ValueGraph):
     """A graph of several steps: your own functions, added with ``step``, which change ``objects``.
 
-    Checkpoints hold the states of the objects, the states of the random generators of torch (CPU
-    and CUDA), NumPy and Python, and the gradients that no optimizer has applied yet.
+    Checkpoints hold the states of the objects and of the random generators of torch, NumPy and
+    Python, and the gradients that no optimizer has applied yet.
 
     Everything with a name can be fetched in any run, by any hook, and ``graph[name]`` is its
     tensor:
 
     - ``"loss"``: an output of a step;
-    - ``"model/conv1.weight"``: a parameter or a buffer, as before the run, and
-      ``"optimizer/learning_rate"``, or ``"learning_rate"`` if there is one optimizer: a number; a
-      list of one for each group where these differ; ``"optimizer/learning_rate/1"``: of one group;
-      ``"scaler/scale"`` of a ``GradScaler``, which waits for its device;
-    - ``"gradients/model/conv1.weight"``: a gradient as the optimizer was about to apply it, after
-      clipping, or as the step has left it if it called no optimizer; ``"global_gradient_norm"``;
-    - ``"activations/model/conv1"``: what a submodule returned in its last call.
+    - ``"model/conv1.weight"``: a parameter or a buffer, as before the run; ``"model/conv1"``: all
+      of a module, in a dict;
+    - ``"gradients/model/conv1.weight"``: a gradient as the optimizer was about to apply it, or as
+      the step has left it if it called none; ``"gradients/model"``; ``"global_gradient_norm"``;
+    - ``"activations/model/conv1"``: what a submodule returned in its last call;
+    - ``"optimizer/learning_rate"``, or ``"learning_rate"`` if there is one optimizer: a number, or
+      a list of one for each group where these differ; ``"optimizer/learning_rate/1"``: of a group;
+    - ``"scaler/scale"`` of a ``GradScaler``, which waits for its device.
 
-    ``"model"`` and ``"model/conv1"`` are all parameters and buffers of a module in a dict by name,
-    and so is ``"gradients/model"``. Fetched values are detached copies on their own device. Runs
-    that ask for nothing capture nothing. Runs that ask for activations, or for gradients of a
-    compiled step, execute eagerly what ``torch.compile`` compiled; nothing is compiled for them.
-
-    A run makes the steps that its fetches need. A hook never triggers a step: its request waits for
-    the next run that makes it. A function of ``rh.call`` leaves random generators and the train or
-    eval mode of modules as they were, unless a step or an assignment needs its value: numbers that
-    another thread draws meanwhile from ``random``, ``np.random`` or torch may come again, so give
-    such a thread a generator of its own.
+    A function of ``rh.call`` leaves random generators and the modes of modules as they were, unless
+    a step or an assignment needs its value; a thread that draws meanwhile needs a generator of its
+    own.
 
     Args:
-        device: Where the steps compute, such as ``"cuda"``. The modules among the objects are moved
-            there now, and each batch that is drawn or fed when it comes, as
-            ``batch.to(device, non_blocking=True)``: tensors in dicts, lists, tuples and
-            dataclasses, too. None: everything stays where it is.
+        device: Where the steps compute, such as ``"cuda"``. Modules are moved there now, and each
+            batch when it is drawn or fed, without blocking. None: everything stays where it is.
         steps_per_epoch: As for ``rh.inputs``.
         **objects: What the steps change, by name (letters, digits and ``_``): modules, optimizers,
             schedulers, gradient scalers, loaders; anything with ``state_dict`` and
@@ -104,8 +87,7 @@ class Graph(ValueGraph):
 
     Raises:
         TypeError: For an object without these methods.
-        ValueError: For a name that is not allowed, a device that torch does not know, and
-            ``steps_per_epoch`` below 1.
+        ValueError: For a name or a device that is not allowed, and ``steps_per_epoch`` below 1.
     """
 
     def __init__(
@@ -116,17 +98,18 @@ class Graph(ValueGraph):
         **objects: Any,
     ) -> None:
         self._objects = TorchObjects(objects)
-        self._device = None if device is None else Device(device)
+        self._device = None if device is None else _checked_device(device)
         super().__init__(StepEngine(self._objects, self._device), steps_per_epoch=steps_per_epoch)
         if self._device is not None:
-            self._device.take(self._objects.modules().values())
+            for module in self._objects.modules().values():
+                module.to(self._device)
         self._values = ObjectTensors(self, self._objects)
         self._objects.warn_of_unsaved()
 
     @property
     def device(self) -> torch.device | None:
         """Where its steps compute; None: wherever their values are."""
-        return None if self._device is None else self._device.device
+        return self._device
 
     @property
     def objects(self) -> TorchObjects:
@@ -157,6 +140,16 @@ class Graph(ValueGraph):
             )
 
 
+def _checked_device(device: torch.device | str | int) -> torch.device:
+    try:
+        return torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise ValueError(
+            f"device must be a device of torch, such as 'cuda' or 'cpu', got {device!r}: "
+            f"{str(error).splitlines()[0]}"
+        ) from None
+
+
 def graph(
     fn: Callable[..., Any],
     outputs: Iterable[Names] = (),
@@ -172,40 +165,33 @@ def graph(
 
         graph = rh.torch.graph(train_step, ["loss"], model=model, optimizer=optimizer)
 
-    This is a ``Graph(**objects)`` with one ``step``. Outputs, parameters, gradients, activations
-    and learning rates can be fetched by name, in any run and by any hook.
-
-    Values that it carries from run to run, taking and returning them, are given by name as well:
-    ``hidden=torch.zeros(1, 4, 8), lr=20.0``.
+    This is a ``Graph(**objects)`` with one ``step``.
 
     Args:
-        fn: Your own function, which changes the objects in place and returns its outputs: a dict, a
-            named tuple or a dataclass has them by name, anything else in order. Or it returns None.
-        outputs: Names of the outputs that others may fetch. Each becomes a tensor of that name.
-            With values that the step returns anew, as for ``rh.graph``: names for what else it
-            returns, or for all its elements.
+        fn: Your own function, which changes the objects in place and returns its outputs, by name
+            (a dict, a named tuple or a dataclass) or in order, or None.
+        outputs: Names of the outputs that others may fetch; with values that the step returns anew,
+            as for ``rh.graph``.
         name: The name of the operation that makes a step and increases the global step.
         data: The source of the parameters of ``fn`` without a default, as for ``rh.inputs``, such
-            as a loader. An element is a tuple in their order, or has their names: a dict, a named
-            tuple or a dataclass. None: each is a placeholder with its name. A parameter called
-            ``step`` or ``global_step`` receives the global step; one called ``key`` or ``rng``, a
-            fresh ``torch.Generator`` in each run; one with the name of an object, that object.
+            as a loader. An element is a tuple in their order, or has their names. None: each is a
+            placeholder with its name. A parameter called ``step`` or ``global_step`` receives the
+            global step; ``key`` or ``rng``, a fresh ``torch.Generator`` in each run; one with the
+            name of an object, that object.
         epochs: How many times to go through ``data``, if it can be iterated again. None: forever.
-        steps_per_epoch: As for ``rh.inputs``: how many steps count as an epoch, where ``data`` do
-            not tell.
+        steps_per_epoch: How many steps count as an epoch, where ``data`` do not tell.
         device: As for ``Graph``.
-        **objects: What the step changes, by the names that hooks and checkpoints use: modules,
-            optimizers, and whatever else has a ``state_dict``; a ``torch.Generator`` too. And
-            values: tensors, numbers, arrays of NumPy, and dicts, lists, tuples and dataclasses of
-            these. The step receives them by its parameters of these names, in the kinds given
+        **objects: What the step changes, as for ``Graph``. And values that it carries from run to
+            run, such as ``hidden=torch.zeros(1, 4, 8)``: tensors, numbers, arrays of NumPy, and
+            trees of these. It receives them by its parameters of these names, in the kinds given
             here, and returns them anew: first, in the order of the parameters, or by name in a
-            dict. They are stored detached, saved, and fetched by name as they were before the run.
-            Or functions that return such values, called at each start and when the graph is made;
-            or a tensor, as ``noise=lambda: rh.placeholder_with_default(0.0)``.
+            dict. They are stored detached, and fetched as they were before the run. Or functions
+            that return such values, called at each start and when the graph is made; or a tensor,
+            as ``noise=lambda: rh.placeholder_with_default(0.0)``.
 
     Raises:
         TypeError, ValueError: As ``Graph`` and ``step``; for a value that is no parameter of
-            ``fn``; in the first run, if ``fn`` does not return the values where they belong.
+            ``fn``, or, in the first run, is not returned where it belongs.
     """
     values = {key: it for key, it in objects.items() if is_carried(it) or _is_maker(it)}
     rest = {key: it for key, it in objects.items() if key not in values}
@@ -220,12 +206,11 @@ def graph(
 
 
 def _is_maker(it: Any) -> bool:
-    """Return whether ``it`` is a function that makes a value, and no object of its own."""
     return callable(it) and not hasattr(it, "state_dict") and not hasattr(it, "get_state")
 
 
 def _tensors_made(made: Graph, values: Mapping[str, Any]) -> set[str]:
-    """Let the parameters whose functions return tensors mean these; return their names."""
+    """Let parameters whose functions return tensors mean these; return their names."""
     found = {key: _looked_at(key, it) for key, it in values.items() if _is_maker(it)}
     tensors = {key: it for key, it in found.items() if isinstance(it, Tensor)}
     for key, tensor in tensors.items():
@@ -239,13 +224,13 @@ def _looked_at(key: str, make: Callable[[], Any]) -> Any:
     except TypeError:
         raise TypeError(
             f"{key} must be an object with state_dict, a value, or a function without arguments "
-            f"that returns a value or a tensor, got {make!r}"
+            f"that returns one or a tensor, got {make!r}"
         ) from None
     found = called_ahead(make)
     if not isinstance(found, Tensor) and not is_carried(found):
         raise TypeError(
-            f"{key} is a function that returns {with_article(type(found).__name__)}: it may return "
-            "values or a tensor of the graph; all sessions share a module, so give that itself"
+            f"{key} is a function that returns {with_article(type(found).__name__)}, not values or "
+            "a tensor of the graph: give a module itself, which all sessions share"
         )
     return found
 
@@ -271,16 +256,16 @@ def step(
         name: The name of the operation.
         args: The arguments of ``fn``, as for ``rh.call``. None: as for ``rh.torch.graph``; steps
             share placeholders, and the key of a run.
-        counts: Whether a run of this step increases the global step. Use False for micro-steps that
-            accumulate gradients: the global step then counts updates.
-        data: As for ``rh.torch.graph``: each run of this step draws an element.
+        counts: Whether a run of this step increases the global step: False for micro-steps that
+            accumulate gradients.
+        data: As for ``rh.torch.graph``; each run of this step draws an element.
         epochs: As for ``rh.torch.graph``.
 
     Raises:
         TypeError: Outside a ``Graph`` of ``rh.torch``, or if a parameter of ``fn`` cannot be a
             placeholder.
-        ValueError: For a name that is not allowed, taken, or the name of an object; for both
-            ``args`` and ``data``; in the first run, if ``fn`` does not return all ``outputs``.
+        ValueError: For a name that is not allowed or taken; for both ``args`` and ``data``; in the
+            first run, if ``fn`` does not return all ``outputs``.
         RuntimeError: If the graph is finalized.
     """
     within = get_default_graph()
@@ -306,10 +291,13 @@ def _add_step(
     epochs: int | None = 1,
     counts: bool = True,
 ) -> Operation:
-    wanted = _checked_names(within, name, outputs)
-    called, given = fn, () if args is None else _listed(args)
-    if args is None:
-        called, parameters = _without_objects(within, fn, _parameters(within, fn, tensors))
+    wanted = _checked_names(within, fn, name, outputs)
+    if isinstance(args, Tensor):
+        raise TypeError(f"args must be a list of what to call fn with, got {args!r}: write [args]")
+    if args is not None:
+        called, given = fn, tuple(args)
+    else:
+        called, parameters = _called(within, fn, tensors)
         given = _tensors(within, parameters, name, data, epochs)
     controls = (
         [get_or_create_global_step().assign_add(1, name=f"{name}/count").op] if counts else []
@@ -322,20 +310,20 @@ def _add_step(
         control_inputs=controls,
         effect=Effect.STEP,
     )
-    within.objects.steps[op.name] = fn
-    warn_of_forgotten(op.name, fn, within.objects)
-    _add_outputs(within, op, wanted, name)
+    _add_outputs(within, fn, op, wanted, name)
     return op
 
 
 def _add_outputs(
     within: Graph,
+    fn: Callable[..., Any],
     op: Operation,
     wanted: Sequence[str],
     name: str,
     controls: Sequence[Operation] = (),
 ) -> None:
-    """Add the outputs ``wanted`` of the step ``op``, called ``name``; ``controls`` go with each."""
+    within.objects.steps[op.name] = fn
+    warn_of_forgotten(within.scope + name, fn, within.objects)
     for output in wanted:
         taken = within.has_operation(within.scope + output)
         within.add(
@@ -359,30 +347,23 @@ def _add_carrying_step(
     data: Any,
     epochs: int | None,
 ) -> None:
-    """Add a step that takes ``values`` and returns them anew, and what stores these.
-
-    ``tensors``: the names of parameters that are given as tensors, whatever their defaults.
-    """
+    """Add a step that takes ``values`` and returns them anew, and what stores these."""
     named = checked_outputs(outputs)
-    wanted = _checked_names(within, name, [it for it in nest.leaves(named) if it not in values])
-    called, parameters = _without_objects(within, fn, _parameters(within, fn, {*values, *tensors}))
+    wanted = _checked_names(within, fn, name, [it for it in nest.leaves(named) if it not in values])
+    called, parameters = _called(within, fn, {*values, *tensors})
     put = within.engine.put
-    states = {
-        key: CarriedState(called_ahead(it) if _is_maker(it) else it, put, within.engine)
-        for key, it in values.items()
-    }
+    first = {key: called_ahead(it) if _is_maker(it) else it for key, it in values.items()}
     variables: dict[str, Variable] = {}
-    for key, state in states.items():
-        begin = state.initial
-        if _is_maker(values[key]):
-            begin = partial(_begun_with, values[key], put, within.engine)
+    for key, it in values.items():
+        initial = kept(first[key], put)
+        begin = partial(_begun_with, it, put) if _is_maker(it) else initial
         variables[key] = Variable(begin, name=key, trainable=False)
-        within.values.carry(within.scope + key, variables[key], state.paths)
-    in_order = [it.name for it in parameters if it.name in states]
-    places = {i: states[it.name] for i, it in enumerate(parameters) if it.name in states}
+        paths = frozenset(paths_below(initial, within.engine.children))
+        within.values.carry(within.scope + key, variables[key], paths)
+    in_order = [it.name for it in parameters if it.name in values]
+    states = {i: first[it.name] for i, it in enumerate(parameters) if it.name in values}
     title = names.cleaned(name_of(fn), "step")
-    rule = ResultRule(title, in_order, named, within.engine)
-    carrying = CarryingStep(called, places, rule)
+    carrying = carrying_step(called, states, ResultRule(title, in_order, named, within.engine))
     count = get_or_create_global_step().assign_add(1, name=f"{name}/count").op
     op = within.add(
         "Step",
@@ -393,23 +374,23 @@ def _add_carrying_step(
         control_inputs=[count],
         effect=Effect.STEP,
     )
-    within.objects.steps[op.name] = fn
-    warn_of_forgotten(name, fn, within.objects)
     stored = [
         variables[key].assign(new, name=f"{name}/{key}").op
         for key, new in zip(in_order, op.outputs, strict=False)  # the last are the outputs
     ]
     group(op, *stored, name=name)
-    _add_outputs(within, op, wanted, name, stored)
+    _add_outputs(within, fn, op, wanted, name, stored)
 
 
-def _begun_with(make: Callable[[], Any], put: Callable[[Any], Any] | None, engine: Engine) -> Any:
-    """Return what a session begins with, made anew, as a variable keeps it."""
-    return CarriedState(make(), put, engine).initial
+def _begun_with(make: Callable[[], Any], put: Callable[[Any], Any] | None) -> Any:
+    return kept(make(), put)
 
 
-def _checked_names(within: Graph, name: str, outputs: Iterable[str]) -> list[str]:
-    """Return ``outputs``, checked like ``name`` against what the graph has."""
+def _checked_names(
+    within: Graph, fn: Callable[..., Any], name: str, outputs: Iterable[str]
+) -> list[str]:
+    if not callable(fn):
+        raise TypeError(f"fn must be a callable, got {fn!r}")
     if isinstance(outputs, str) or not isinstance(outputs, Iterable):
         raise TypeError(f'outputs must be a list of names such as ["loss"], got {outputs!r}')
     outputs = [names.check(output) for output in outputs]
@@ -423,38 +404,26 @@ def _checked_names(within: Graph, name: str, outputs: Iterable[str]) -> list[str
     return outputs
 
 
-def _parameters(
-    within: Graph, fn: Callable[..., Any], states: Collection[str] = ()
-) -> list[inspect.Parameter]:
-    """Return the parameters of ``fn`` that are given, ``states`` among them."""
-    if not callable(fn):
-        raise TypeError(f"fn must be a callable, got {fn!r}")
-    given = given_parameters(fn, states)
+def _called(
+    within: Graph, fn: Callable[..., Any], states: Collection[str]
+) -> tuple[Callable[..., Any], list[inspect.Parameter]]:
+    """Return ``fn`` with the objects it takes by name, and the parameters that are left.
+
+    ``states`` are given whatever their defaults.
+    """
+    parameters = given_parameters(fn, states)
     for name, parameter in inspect.signature(fn).parameters.items():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             raise TypeError(
                 f"fn must take its inputs as plain parameters, got {parameter} in {fn!r}: "
                 "give args, the tensors to call it with"
             )
-        if name not in [it.name for it in given]:
+        if name not in [it.name for it in parameters]:
             within.values.defaulted.add(within.scope + name)
-    return given
-
-
-def _without_objects(
-    within: Graph, fn: Callable[..., Any], parameters: Sequence[inspect.Parameter]
-) -> tuple[Callable[..., Any], list[inspect.Parameter]]:
-    """Return ``fn`` with the objects it takes by their names, and the parameters that are left."""
-    objects = {it.name: within.object_named(it.name) for it in parameters}
-    objects = {name: it for name, it in objects.items() if it is not None}
+    named = {it.name: within.object_named(it.name) for it in parameters}
+    objects = {name: it for name, it in named.items() if it is not None}
     called = with_objects(positional(fn, parameters), parameters, objects)
     return called, [it for it in parameters if it.name not in objects]
-
-
-def _listed(args: Iterable[Any]) -> tuple[Any, ...]:
-    if isinstance(args, Tensor):
-        raise TypeError(f"args must be a list of what to call fn with, got {args!r}: write [args]")
-    return tuple(args)
 
 
 def _tensors(
@@ -464,7 +433,7 @@ def _tensors(
     data: Any,
     epochs: int | None,
 ) -> tuple[Tensor, ...]:
-    """Return what a step is called with: drawn from ``data``, or placeholders that steps share."""
+    """Return the arguments of a step: drawn from ``data``, or placeholders that steps share."""
     in_order = [it.name for it in parameters]
     for name in in_order:
         within.check_new("a parameter of fn", name)

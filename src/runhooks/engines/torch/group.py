@@ -21,8 +21,7 @@ from torch import distributed
 from runhooks.errors import UnavailableError
 from runhooks.ranks import Group
 
-# A wait that runs out is reported by torch on stderr: this one does not.
-_FOR_EVER = timedelta(days=20)
+_FOR_EVER = timedelta(days=20)  # torch would report a wait that runs out on stderr
 
 _ABSENT = "\0"
 _DOOR, _WELCOME = "runhooks/door", "runhooks/welcome/"
@@ -40,19 +39,11 @@ _abort = attrgetter("_abort_process_group")(distributed.distributed_c10d)
 class TorchGroup(Group):
     """Ranks that share a store of ``torch.distributed``, used through connections of their own.
 
-    A request blocks its connection until it is answered: the thread that makes the requests and the
-    one that waits have one each, so that neither holds up the other, nor torch itself. To connect
-    takes time, as torch asks the name server for the address on both sides, so no thread connects
-    twice.
+    A request blocks its connection until it is answered, so each thread has one of its own.
 
-    When ranks are started again their launcher may give them the store of those before, with all
-    keys in it. So rank 0 hangs out a *door*, where all keys of this group begin, and nothing there
-    is believed before rank 0 has answered what this rank alone has said.
-
-    Args:
-        store: The store.
-        rank: The number of this rank, from 0.
-        size: How many ranks there are.
+    Ranks that are started again may get the store of those before, with all keys in it. So rank 0
+    hangs out a *door*, where all keys of this group begin, and nothing there is believed before
+    rank 0 has answered what this rank alone has said.
     """
 
     runtime: ClassVar[str] = "torch.distributed"
@@ -63,7 +54,8 @@ class TorchGroup(Group):
         self._door = ""
         self._of_thread = _OfThread()
         if rank == 0:
-            make_room(_CONNECTIONS * size, _is_hosted_by_launcher())
+            is_hosted_by_launcher = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+            make_room(_CONNECTIONS * size, is_hosted_by_launcher)
 
     @property
     def has_entered(self) -> bool:
@@ -71,11 +63,10 @@ class TorchGroup(Group):
 
     def enter(self, inbox: str) -> None:
         word = uuid.uuid4().hex
-        with _naming_loss():
-            if self.rank == 0:
-                self._open(word)
-            else:
-                self._door = self._find(inbox, word)
+        if self.rank == 0:
+            self._open(word)
+        else:
+            self._door = self._find(inbox, word)
 
     def _open(self, word: str) -> None:
         """Hang out a new door, and tell who waits at the one before."""
@@ -91,8 +82,8 @@ class TorchGroup(Group):
     def _find(self, inbox: str, word: str) -> str:
         """Return the door of rank 0.
 
-        One that was there before is found, too. Then rank 0 finds this rank there: it looks once it
-        has hung out its own, and this rank looks for another door once it has said its word.
+        At one that was there before rank 0 finds this rank: it looks there once it has hung out its
+        own, and this rank looks for another once it has said its word.
         """
         found = self.store_listen(_DOOR)
         while True:
@@ -108,97 +99,92 @@ class TorchGroup(Group):
         self.request(self._let_in, word)
 
     def _let_in(self, word: str) -> None:
-        with _naming_loss():
-            self._connection().set(_WELCOME + word, self._door)
+        with self._connected() as store:
+            store.set(_WELCOME + word, self._door)
 
     def _has_queues(self) -> bool:
-        try:
-            self._connection().queue_len(_DOOR)
-        except NotImplementedError:  # a store of files has none
-            return False
+        with self._connected() as store:
+            try:
+                store.queue_len(_DOOR)
+            except NotImplementedError:  # a store of files has none
+                return False
         return True
 
     def store_get(self, key: str) -> str | None:
-        with _naming_loss():
-            store, place = self._connection(), self._door + key
+        with self._connected() as store:
+            place = self._door + key
             return bytes(store.get(place)).decode() if store.check([place]) else None
 
     def store_peek(self, keys: Sequence[str]) -> list[str | None]:
-        with _naming_loss():
-            store, places = self._connection(), [self._door + key for key in keys]
+        with self._connected() as store:
+            places = [self._door + key for key in keys]
             if len(places) > 1 and store.check(places):  # else it would wait
                 return [bytes(value).decode() for value in store.multi_get(places)]
-            # This sets nothing: no key has the value for which it would. It wakes those who wait.
+            # This sets nothing, as no key has that value, and wakes those who wait.
             found = [bytes(store.compare_set(it, _ABSENT, _ABSENT)).decode() for it in places]
             return [None if value == _ABSENT else value for value in found]
 
     def store_set(self, key: str, value: str) -> None:
-        with _naming_loss():
-            self._connection().set(self._door + key, value)
+        with self._connected() as store:
+            store.set(self._door + key, value)
 
     def store_set_once(self, key: str, value: str) -> str:
-        with _naming_loss():
-            return bytes(self._connection().compare_set(self._door + key, "", value)).decode()
+        with self._connected() as store:
+            return bytes(store.compare_set(self._door + key, "", value)).decode()
 
     def store_delete(self, key: str) -> None:
-        with _naming_loss():
-            self._connection().delete_key(self._door + key)
+        with self._connected() as store:
+            store.delete_key(self._door + key)
 
     def store_add(self, key: str) -> int:
-        with _naming_loss():
-            return int(self._connection().add(self._door + key, 1))
+        with self._connected() as store:
+            return int(store.add(self._door + key, 1))
 
     def store_listen(self, key: str) -> str:
-        with _naming_loss():
-            return bytes(self._connection().get(self._door + key)).decode()
+        with self._connected() as store:
+            return bytes(store.get(self._door + key)).decode()
 
     def store_push(self, key: str, value: str) -> None:
         place = self._door + key
         if _QUEUES not in place:
             super().store_push(key, value)
             return
-        with _naming_loss():
-            self._connection().queue_push(place, value)
+        with self._connected() as store:
+            store.queue_push(place, value)
 
     def store_pop(self, key: str) -> str:
         if _QUEUES not in self._door:
             return super().store_pop(key)
-        with _naming_loss():
-            return bytes(self._connection().queue_pop(self._door + key)).decode()
+        with self._connected() as store:
+            return bytes(store.queue_pop(self._door + key)).decode()
 
     def abort(self) -> None:
         with suppress(Exception):  # a backend may not be able to
             _abort()
 
-    def _connection(self) -> Any:
-        if self._of_thread.store is None:
-            self._of_thread.store = self._store.clone()
-            self._of_thread.store.set_timeout(_FOR_EVER)
-        return self._of_thread.store
+    @contextmanager
+    def _connected(self) -> Iterator[Any]:
+        """The connection of this thread; UnavailableError if it is lost."""
+        try:
+            if self._of_thread.store is None:
+                self._of_thread.store = self._store.clone()
+                self._of_thread.store.set_timeout(_FOR_EVER)
+            yield self._of_thread.store
+        except torch.distributed.DistError as error:
+            raise UnavailableError(
+                "the store of torch.distributed cannot be reached any more, its host may have "
+                f"ended: {error}"
+            ) from error
 
 
 class _OfThread(threading.local):
     store: Any = None
 
 
-@contextmanager
-def _naming_loss() -> Iterator[None]:
-    try:
-        yield
-    except torch.distributed.DistError as error:
-        raise UnavailableError(
-            f"the store of torch.distributed cannot be reached any more, its host may have ended: "
-            f"{error}"
-        ) from error
-
-
 def make_room(connections: int, is_elsewhere: bool) -> None:
     """Let this process open ``connections`` and some files more, or warn of its limit.
 
-    Args:
-        connections: How many there will be to the store.
-        is_elsewhere: Whether another process hosts the store, which has started this one, so that
-            their limits are the same.
+    ``is_elsewhere``: the process that has started this one hosts the store, with the same limit.
     """
     needed = connections + _OTHER_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -211,13 +197,9 @@ def make_room(connections: int, is_elsewhere: bool) -> None:
         host = "the launcher, which hosts" if is_elsewhere else "this process, which may host"
         _log.warning(
             "%s the store of the ranks, may have %d files open, and the connections of all ranks "
-            "need %d: start the training after `ulimit -n %d`, or ranks cannot connect",
+            "need %d: call `ulimit -n %d` before the training",
             *(host, soft, needed, needed),
         )
-
-
-def _is_hosted_by_launcher() -> bool:
-    return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
 
 
 @lru_cache(maxsize=1)

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
+from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
 from runhooks import arguments
@@ -21,19 +22,21 @@ from runhooks.arrays.shards import Share, loaded_from, to_host
 from runhooks.arrays.torch import ARRAYS, form, is_distributed
 from runhooks.checkpoint.averages import saved_averages
 from runhooks.engines.conform import fitted
-from runhooks.engines.torch.carried import is_carried
 from runhooks.engines.torch.engine import Averages
-from runhooks.engines.torch.pending import PendingGradients, is_unexchanged
 from runhooks.engines.torch.states import (
     SEED,
+    PendingGradients,
     RandomStates,
     StateAsDict,
+    is_carried,
+    is_unexchanged,
     join,
     names_in,
     sharded_tensors,
     split,
     tensor_of,
     unwrapped,
+    updated_by,
 )
 from runhooks.errors import add_note
 from runhooks.graph import nest
@@ -44,20 +47,18 @@ from runhooks.near_names import suggestion
 _log = logging.getLogger("runhooks")
 
 RATE = "learning_rate"
-#: What stands beside the state of an optimizer: the names of the parameters of each group.
-_PARAMETERS = "parameters"
+_PARAMETERS = "parameters"  # of each group, by name, beside the state of an optimizer
 
-Optimizers = Mapping[str, torch.optim.Optimizer]
+Optimizers = Mapping[str, Optimizer]
 
-#: A tensor; or the group of an optimizer, whose learning rate is a number.
-Part = torch.Tensor | dict[str, Any]
+Part = torch.Tensor | dict[str, Any]  # or the group of an optimizer, whose rate is a number
 
 
 def rate_groups(optimizers: Optimizers, name: str) -> dict[str, dict[str, Any]]:
-    """Return the groups whose learning rates are called ``name``, by name; maybe none.
+    """Return the groups whose learning rates are called ``name``, by name.
 
-    ``"adam/learning_rate"`` is that of all groups of ``adam``, ``"adam/learning_rate/0"`` that of
-    the first; for the only optimizer there is, ``"adam/"`` may be left out.
+    ``"adam/learning_rate"`` is that of all groups, ``"adam/learning_rate/0"`` that of the first;
+    for the only optimizer there is, ``"adam/"`` may be left out.
     """
     if name.partition("/")[0] == RATE and len(optimizers) == 1:
         name = f"{next(iter(optimizers))}/{name}"
@@ -70,13 +71,13 @@ def rate_groups(optimizers: Optimizers, name: str) -> dict[str, dict[str, Any]]:
 
 
 def rate_in(group: Mapping[str, Any]) -> Any:
-    """Return the learning rate of a group of an optimizer as it is now."""
+    """Return the learning rate of a group as it is now."""
     rate = group["lr"]
     return rate.detach().clone() if isinstance(rate, torch.Tensor) else rate
 
 
 def one_rate(rates: Sequence[Any]) -> Any:
-    """Return what stands for the learning rates of several groups: one, or all if they differ."""
+    """Return one for the learning rates of several groups, or a list if they differ."""
     # Comparing tensors would wait for their device.
     may_differ = len(rates) > 1 and any(isinstance(rate, torch.Tensor) for rate in rates)
     is_one = not may_differ and all(rate == rates[0] for rate in rates[1:])
@@ -96,12 +97,10 @@ def _read(part: Part) -> NDArray[Any]:
 
 
 def _assigner(name: str, part: Part, value: Any) -> Callable[[], None]:
-    """Return a function that assigns ``value``; raise ValueError if it does not fit."""
     if not isinstance(part, torch.Tensor):
         rate = float(fitted(name, value, ((), np.dtype(float))))
         return partial(part.update, lr=rate)
     array = fitted(name, value, ARRAYS.host_form(part))
-    # Of one that several processes hold, each takes its part.
     placed: torch.Tensor = ARRAYS.place(array, part)
 
     def assign() -> None:
@@ -111,50 +110,53 @@ def _assigner(name: str, part: Part, value: Any) -> Callable[[], None]:
     return assign
 
 
-#: Names that mean something else where values are fetched or saved by name.
-_RESERVED = {"activations", "global_gradient_norm", "global_step", "gradients", "learning_rate"}
+_RESERVED = {
+    "activations",
+    "global_gradient_norm",
+    "global_step",
+    "gradients",
+    RATE,
+    RANDOM_STATES,
+}
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 
-class TorchObjects:
-    """Objects by name, and the states of random generators as the object ``"random"``.
+def warn_of_optimizer(step: str, what: str, name: str) -> None:
+    """Log that ``step`` uses an optimizer that is not given."""
+    _log.warning(
+        "the step %r uses an optimizer, %s, that is no object of the graph, so checkpoints do not "
+        "hold its state: give it too, such as %s=%s",
+        *(step, what, name.rpartition(".")[2], name),
+    )
 
-    Raises:
-        TypeError: For an object without ``state_dict`` and ``load_state_dict``, or ``get_state``
-            and ``set_state``.
-        ValueError: For a name that is not allowed.
-    """
+
+class TorchObjects:
+    """Objects by name, and the states of random generators: ``StatefulObjects``."""
 
     def __init__(self, objects: Mapping[str, Any]) -> None:
         for name in objects:
-            if not _NAME.fullmatch(name) or name in _RESERVED or name == RANDOM_STATES:
+            if not _NAME.fullmatch(name) or name in _RESERVED:
                 raise ValueError(
                     f"an object must be named with letters, digits and '_', and not "
-                    f"{', '.join(sorted({*_RESERVED, RANDOM_STATES}))}, got {name!r}"
+                    f"{', '.join(sorted(_RESERVED))}, got {name!r}"
                 )
-        #: As they were given, maybe wrapped: what steps are called with.
         self.given = dict(objects)
         self._objects = {name: unwrapped(it) for name, it in objects.items()}
         given = {name: _stateful(name, it) for name, it in self._objects.items()}
         kinds = torch.Generator | np.random.RandomState
         self._generators = [it for it in self._objects.values() if isinstance(it, kinds)]
-        #: What steps have left in the gradients of parameters for the next one.
         known = [*self.optimizers().values(), *self._held_optimizers()]
         self.pending_gradients = PendingGradients(self.modules(), known)
-        pending = {PENDING: self.pending_gradients}
-        self._saved = {**given, RANDOM_STATES: RandomStates(), **pending}
+        self._saved = {**given, RANDOM_STATES: RandomStates(), PENDING: self.pending_gradients}
         self._averages: dict[str, Averages] = {}
-        #: The steps, by name, as they were given.
         self.steps: dict[str, Callable[..., Any]] = {}
-        #: How many steps were begun.
-        self.begun = 0
+        self.begun = 0  # steps
         self._settled = 0
-        #: Held while a function is called that is preserved: an evaluation in another thread, which
-        #: is preserved over several runs, must neither begin nor end meanwhile.
+        # Held while a function is called that preserves these: an evaluation in another thread must
+        # neither begin nor end meanwhile.
         self.calling = threading.RLock()
         self._is_preserving = False
-        #: Whether it was logged in this session that compiled code runs eagerly in some runs.
-        self.has_logged_eager = False
+        self.has_logged_eager = False  # in this session, as the next
         self._has_logged_unexchanged = False
         self._to_check = self.modules()  # those that no step has left in evaluation mode
 
@@ -163,18 +165,15 @@ class TorchObjects:
 
     @property
     def changed(self) -> bool:
-        """As ``StatefulObjects.changed``."""
         return self.begun != self._settled
 
     def settle(self) -> None:
-        """As ``StatefulObjects.settle``."""
         self._settled = self.begun
         self.has_logged_eager = False
         self._has_logged_unexchanged = False
 
     @contextmanager
     def preserved(self) -> Iterator[None]:
-        """As ``StatefulObjects.preserved``."""
         restored = ExitStack()
         modules = self.modules().values()
         with self.calling:
@@ -214,11 +213,7 @@ class TorchObjects:
         return {below + path: tensor for path, tensor in tensors_in(found).items()}
 
     def parts(self, name: str) -> dict[str, Part]:
-        """Return the tensors and learning rates called ``name``, or below it, by name.
-
-        Raises:
-            ValueError: If there are none.
-        """
+        """Return the tensors and learning rates called ``name``, or below it; or ValueError."""
         optimizers = self.optimizers()
         whole = f"{name}/{RATE}" if name in optimizers else name
         found: dict[str, Part] = {**self.tensors(name)}
@@ -240,50 +235,39 @@ class TorchObjects:
         return _is_spread(self.find(name.removeprefix("gradients/")))
 
     def modules(self) -> dict[str, nn.Module]:
-        """Return those that are modules, by name."""
         return {name: it for name, it in self._objects.items() if isinstance(it, nn.Module)}
 
     def warn_of_unsaved(self) -> None:
-        """Log what a step is likely to change and no checkpoint will hold."""
+        """Log what steps change and no checkpoint holds."""
         if not self._objects:
             _log.warning(
-                "the graph has no objects, so that its checkpoints hold nothing of what its steps "
+                "the graph has no objects, so its checkpoints hold nothing of what its steps "
                 "change: give them, such as model=model, optimizer=optimizer"
             )
-        if not (optimizers := self.optimizers()):
-            return
-        held = {id(it) for module in self.modules().values() for it in module.parameters()}
-        for name, optimizer in optimizers.items():
-            updated = [it for group in optimizer.param_groups for it in group["params"]]
-            if any(id(it) not in held for it in updated):
+        for name, optimizer in self.optimizers().items():
+            held = {id(it) for module in self.modules().values() for it in module.parameters()}
+            if any(id(it) not in held for it in updated_by([optimizer])):
                 _log.warning(
-                    "%r updates parameters of a module that is no object of the graph, so that "
+                    "%r updates parameters of a module that is no object of the graph, so "
                     "checkpoints do not hold them: give the module too, such as model=model",
                     name,
                 )
 
-    def check_optimizers(self, step: str, optimizers: Iterable[torch.optim.Optimizer]) -> None:
-        """Log, once for each, which of ``optimizers`` are not given, that ``step`` has called."""
+    def check_optimizers(self, step: str, optimizers: Iterable[Optimizer]) -> None:
+        """Log, once for each, which of ``optimizers`` that ``step`` has called are not given."""
         for it in optimizers:
             if self.pending_gradients.know(it) and it not in self._held_optimizers():
-                _log.warning(
-                    "the step %r calls an optimizer, %s, that is no object of the graph, so that "
-                    "checkpoints do not hold its state: give it too, such as optimizer=optimizer",
-                    *(step, type(it).__name__),
-                )
+                warn_of_optimizer(step, type(it).__name__, "optimizer")
 
-    def _held_optimizers(self) -> list[torch.optim.Optimizer]:
-        """Return those that are attributes of objects, which so may save their states."""
+    def _held_optimizers(self) -> list[Optimizer]:
+        """Return those that are attributes of objects, which may save their states."""
         kinds = nn.Module | torch.optim.lr_scheduler.LRScheduler  # which do not
         holders = [it for it in self._objects.values() if not isinstance(it, kinds)]
         held = [value for it in holders for value in getattr(it, "__dict__", {}).values()]
-        return [it for it in nest.leaves(held) if isinstance(it, torch.optim.Optimizer)]
+        return [it for it in nest.leaves(held) if isinstance(it, Optimizer)]
 
     def check_modes(self) -> None:
-        """Log, once for each module that an optimizer updates, that a step leaves it in eval mode.
-
-        A loop by hand calls ``train()`` in every epoch, and such a line is easily lost.
-        """
+        """Log, once for each module that is trained, that a step leaves it in eval mode."""
         for name, module in self._to_check.items():
             if not module.training:
                 del self._to_check[name]
@@ -291,79 +275,69 @@ class TorchObjects:
                     _log.warning(
                         "%r is in evaluation mode after a step, and so was trained without dropout "
                         "and batch statistics unless the step itself sets the mode: call train() "
-                        "on it before the training, and at the end of what calls eval() between "
-                        "steps",
+                        "on it before the training, and after what calls eval() between steps",
                         name,
                     )
                 return  # the next step looks at the others
 
     def _is_updated(self, module: nn.Module) -> bool:
-        groups = [group for it in self.optimizers().values() for group in it.param_groups]
-        updated = {id(it) for group in groups for it in group["params"]}
+        updated = set(map(id, updated_by(self.optimizers().values())))
         return any(id(it) in updated for it in module.parameters())
 
-    def optimizers(self) -> dict[str, torch.optim.Optimizer]:
-        """Return those that are optimizers, by name."""
-        kind = torch.optim.Optimizer
+    def optimizers(self) -> dict[str, Optimizer]:
+        kind = Optimizer
         return {name: it for name, it in self._objects.items() if isinstance(it, kind)}
 
     @property
     def names(self) -> list[str]:
-        """As ``StatefulObjects.names``."""
         return list(self._saved)
 
     def save(
         self, into: Arrays | None = None, share: Share | None = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """As ``StatefulObjects.save``."""
         self._check_exchanged()
         tensors: dict[str, torch.Tensor] = {}
         states: dict[str, Any] = {}
         for name, saved in self._saved.items():
             state = saved.state_dict()
             found, kept = split(name, state, in_parts=share is not None)
-            if isinstance(saved, torch.optim.Optimizer):
+            if isinstance(saved, Optimizer):
                 kept[_PARAMETERS] = self._parameters_of(saved)
             states[OBJECT_STATES + name] = kept
             tensors.update(found)
+        sharded = {}
         if share is not None:
             sharded = sharded_tensors(tensors, self._held_by_all(tensors), share)
-            return to_host(ARRAYS.to_host, tensors, sharded, into), states
-        places = None if into is None else [into.get(name) for name in tensors]
-        return dict(
-            zip(tensors, ARRAYS.to_host(list(tensors.values()), places), strict=True)
-        ), states
+        return to_host(ARRAYS.to_host, tensors, sharded, into), states
 
     def _check_exchanged(self) -> None:
-        """Log, once in a session, that a module has gradients that no checkpoint can hold."""
+        """Log, once in a session, that no checkpoint can hold the gradients of a module."""
         for name, module in self.modules().items():
             if self._has_logged_unexchanged or not any(map(is_unexchanged, module.modules())):
                 continue
             self._has_logged_unexchanged = True
             _log.warning(
                 "a checkpoint is saved without the gradients of %r that FSDP has not exchanged "
-                "between ranks yet, after set_requires_gradient_sync(False), so that what resumes "
-                "from it lacks them: accumulate within one step, or exchange in every micro-batch",
+                "between ranks yet, after set_requires_gradient_sync(False): accumulate within one "
+                "step, or exchange in every micro-batch",
                 name,
             )
 
     def _held_by_all(self, names: Collection[str]) -> set[str]:
-        """Which tensors are the same on all ranks, as the parameters of replicas are."""
         parameters = {
             f"{name}/{path}"
             for name, module in self.modules().items()
             for path, _ in module.named_parameters(remove_duplicate=False)
         }
         follow = self.optimizers()
-        owners = {name: name.partition("/") for name in names}
+        owners = ((name, *name.partition("/")) for name in names)
         return parameters | {
             name
-            for name, (owner, _, of) in owners.items()
+            for name, owner, _, of in owners
             if owner in follow or (owner in self._averages and of in parameters)
         }
 
     def owns(self, name: str) -> bool:
-        """As ``StatefulObjects.owns``."""
         return name.partition("/")[0] in self._saved
 
     def loader(
@@ -375,14 +349,13 @@ class TorchObjects:
         *,
         is_given: bool = False,
     ) -> Callable[[], None]:
-        """As ``StatefulObjects.loader``."""
         known = [key.removeprefix(OBJECT_STATES) for key in states if key.startswith(OBJECT_STATES)]
         known = [name for name in known if name != PENDING]
         averages = saved_averages(states)
         ours = {*self._saved, *(it.partition("/")[0] for it in averages)}
         problems = [f"no object for {k!r}" for k in known if only is None and k not in ours]
         new: dict[str, Any] = {}
-        for name in self._in_order_of_loading():
+        for name in sorted(self._saved, key=self._turn_of_loading):
             if only is not None and name not in only:
                 continue
             if name in self._averages and not self._were_averages(name, averages):
@@ -394,20 +367,21 @@ class TorchObjects:
             if saved is None:
                 problems.append(f"missing the object {name!r}")
                 continue
-            if name == PENDING and resized and any(map(_is_pending, resized.differing)):
+            if (
+                name == PENDING
+                and resized
+                and any(it.startswith(f"{PENDING}/") for it in resized.differing)
+            ):
                 problems.append(
                     f"{resized.saved} ranks have accumulated different gradients, which "
-                    f"{resized.size} cannot go on with: save after a step that applies them"
+                    f"{resized.size} cannot use: save after a step that applies them"
                 )
                 continue
             names = list(dict.fromkeys(names_in(saved)))
             if missing := [it for it in names if it not in arrays]:
                 problems.append(f"missing {missing[:5]}")
                 continue
-            likes = self._likes(name, names)
-            load = partial(_tensor, arrays, likes, copy=not is_given)
-            tensors = zip(names, loaded_from(arrays, load, names), strict=True)
-            new[name] = join(saved, dict(tensors))
+            new[name] = join(saved, self._tensors_of(name, names, arrays, copy=not is_given))
             problems += _misfits(name, self._saved[name], new[name])
             problems += self._misplaced(name, saved.get(_PARAMETERS, ()), new[name])
         if problems:
@@ -419,11 +393,9 @@ class TorchObjects:
         return lambda: self._load(new)
 
     def read(self, name: str) -> dict[str, NDArray[Any]]:
-        """As ``StatefulObjects.read``."""
         return {key: _read(part) for key, part in self.parts(name).items()}
 
     def assigner(self, values: Mapping[str, Any]) -> Callable[[], None]:
-        """As ``StatefulObjects.assigner``."""
         assigners = []
         for name, value in values.items():
             parts = self.parts(name)
@@ -438,7 +410,6 @@ class TorchObjects:
         return assign
 
     def averages(self, name: str, parts: Collection[str]) -> Callable[[float], None]:
-        """As ``StatefulObjects.averages``."""
         found: dict[str, torch.Tensor] = {}
         for part in parts:
             if not (tensors := self.tensors(part)):
@@ -453,7 +424,6 @@ class TorchObjects:
 
     @contextmanager
     def substituted(self, places: Mapping[str, str]) -> Iterator[None]:
-        """As ``StatefulObjects.substituted``."""
         with ExitStack() as stack:
             for name in dict.fromkeys(owner.partition("/")[0] for owner in places.values()):
                 if name not in self._averages:
@@ -463,7 +433,7 @@ class TorchObjects:
 
     def _load(self, new: Mapping[str, Any]) -> None:
         loaded: list[str] = []
-        # What the program says, unless its steps or schedules may have changed that.
+        # What the program says, unless its steps may have changed that.
         said = {} if self.begun else {k: _settings(it) for k, it in self.optimizers().items()}
         for name, state in new.items():
             try:
@@ -474,19 +444,28 @@ class TorchObjects:
             loaded.append(name)
             if name in said and (found := _settings(self._objects[name])) != said[name]:
                 _log.info(
-                    "%r goes on with the settings of the checkpoint, %s, not with %s, those of the "
+                    "%r goes on with the settings of the checkpoint, %s, not with %s of the "
                     "program: to change them, assign to its param_groups in after_create_session",
                     *(name, found, said[name]),
                 )
         self.settle()
 
+    def _tensors_of(
+        self, name: str, names: Sequence[str], arrays: Mapping[str, Any], *, copy: bool
+    ) -> dict[str, torch.Tensor]:
+        likes = self._likes(name, names)
+
+        def load(it: str) -> torch.Tensor:
+            return tensor_of(arrays[it], likes.get(it), copy=copy)
+
+        return dict(zip(names, loaded_from(arrays, load, names), strict=True))
+
     def _likes(self, name: str, names: Collection[str]) -> dict[str, torch.Tensor]:
-        """The tensors that those of a state of the object ``name`` belong to, by their names."""
         target = self._saved[name]
         if isinstance(target, nn.Module | Averages):
             return {f"{name}/{key}": it for key, it in target.state_dict().items()}
-        if isinstance(target, torch.optim.Optimizer):
-            parameters = (it for group in target.param_groups for it in group["params"])
+        if isinstance(target, Optimizer):
+            parameters = updated_by([target])
             places = {f"{name}/state/{number}": it for number, it in enumerate(parameters)}
             found = {it: places.get(it.rpartition("/")[0]) for it in names}
         elif name == PENDING:
@@ -495,8 +474,8 @@ class TorchObjects:
             return {}
         return {it: like for it, like in found.items() if like is not None}
 
-    def _parameters_of(self, optimizer: torch.optim.Optimizer) -> list[list[str | None]]:
-        """The names of the parameters of each group; None for one of no module of the graph."""
+    def _parameters_of(self, optimizer: Optimizer) -> list[list[str | None]]:
+        """The names of the parameters of each group; None: of no module of the graph."""
         names = {
             id(it): f"{name}/{path}"
             for name, module in self.modules().items()
@@ -507,7 +486,7 @@ class TorchObjects:
     def _misplaced(
         self, name: str, saved: Sequence[Sequence[str | None]], state: Mapping[str, Any]
     ) -> Iterator[str]:
-        """Tell of a parameter that is in another place, by which torch itself finds its state."""
+        """Tell of a parameter in another place, by which torch finds its state."""
         if not saved or not (state["state"] or len(saved) > 1):
             return
         groups = [group["params"] for group in self._saved[name].param_groups]
@@ -517,36 +496,30 @@ class TorchObjects:
                 place = None if parameter is None else places.get(id(self.find(parameter)))
                 if place not in (None, (number, index)):
                     yield (
-                        f"{name!r} has parameters in another order: the checkpoint has "
-                        f"{parameter!r} as number {index} of group {number}, which is now "
-                        f"number {place[1]} of group {place[0]}"
+                        f"{name!r} has parameters in another order: {parameter!r} was saved as "
+                        f"number {index} of group {number}, and is number {place[1]} of group "
+                        f"{place[0]}"
                     )
                     return
 
     def _were_averages(self, name: str, saved: Collection[str]) -> bool:
-        """Whether the averages ``saved`` are of the same parts as those called ``name``."""
         before = {it for it in saved if it.partition("/")[0] == name}
         return before == {f"{name}/{part}" for part in self._averages[name].parts}
 
     def _new_seed(self, name: str, resized: Resized) -> int | None:
-        """The seed for the random states of ``name`` on another number of ranks, if it has some."""
         saved = self._saved[name]
         if name == RANDOM_STATES or (isinstance(saved, StateAsDict) and saved.takes_seed):
             return resized.seed_of(name)
         return None
 
-    def _in_order_of_loading(self) -> list[str]:
-        # First the objects that cannot be checked beforehand: if one refuses its state, modules and
-        # optimizers are still as they were. Random states last: loading may draw.
-        def rank(name: str) -> int:
-            checked = isinstance(self._saved[name], nn.Module | torch.optim.Optimizer)
-            return 2 if name == RANDOM_STATES else 1 if checked else 0
-
-        return sorted(self._saved, key=rank)
+    def _turn_of_loading(self, name: str) -> int:
+        # First the objects that cannot be checked: if one refuses its state, modules and optimizers
+        # are still as they were. Random states last: loading may draw.
+        is_checked = isinstance(self._saved[name], nn.Module | Optimizer)
+        return 2 if name == RANDOM_STATES else int(is_checked)
 
 
-def _settings(optimizer: torch.optim.Optimizer) -> str:
-    """Return the learning rates and weight decays that ``optimizer`` was given, as text."""
+def _settings(optimizer: Optimizer) -> str:
     groups = []
     for group in optimizer.param_groups:
         rate = group.get("initial_lr", group.get("lr"))  # the former is kept by schedulers
@@ -555,22 +528,18 @@ def _settings(optimizer: torch.optim.Optimizer) -> str:
     return ", ".join(dict.fromkeys(groups))
 
 
-def _is_pending(name: str) -> bool:
-    return name.startswith(f"{PENDING}/")
-
-
 def _stateful(name: str, it: Any) -> Any:
     if _has(it, "get_state", "set_state") and not _has(it, "state_dict", "load_state_dict"):
         return StateAsDict(it)
     if isinstance(it, DataLoader) and not _has(it, "state_dict", "load_state_dict"):
         raise TypeError(
             f"{name} must have state_dict and load_state_dict, which a DataLoader has not: give it "
-            "as data, whose position is kept, or make it a StatefulDataLoader of torchdata"
+            "as data, or make it a StatefulDataLoader of torchdata"
         )
     if is_carried(it):
         raise TypeError(
-            f"{name} is a value, which steps take and return anew: rh.torch.graph takes such, for "
-            "the step that has a parameter of this name; or make it a variable, rh.Variable(...)"
+            f"{name} is a value, which steps take and return anew: give it to rh.torch.graph, for "
+            "a step with a parameter of this name, or make it a variable, rh.Variable(...)"
         )
     arguments.stateful(**{name: it})
     return it
@@ -578,12 +547,6 @@ def _stateful(name: str, it: Any) -> Any:
 
 def _has(it: Any, *methods: str) -> bool:
     return all(callable(getattr(it, method, None)) for method in methods)
-
-
-def _tensor(
-    arrays: Mapping[str, Any], likes: Mapping[str, torch.Tensor], name: str, *, copy: bool
-) -> torch.Tensor:
-    return tensor_of(arrays[name], likes.get(name), copy=copy)
 
 
 def _misfits(name: str, target: Any, state: Mapping[str, Any]) -> Iterator[str]:
@@ -601,13 +564,13 @@ def _misfits(name: str, target: Any, state: Mapping[str, Any]) -> Iterator[str]:
                 shape = saved.shape if key in may_resize else mine.shape
                 if not is_lazy and (shape, mine.dtype) != (saved.shape, saved.dtype):
                     yield f"{f'{name}/{key}'!r} must be {form(mine)}, got {form(saved)}"
-    elif isinstance(target, torch.optim.Optimizer):
+    elif isinstance(target, Optimizer):
         mine, saved = set(target.param_groups[0]), set(state["param_groups"][0])
         # Another version of torch may have one more option; another kind has others.
         if mine - saved and saved - mine:
             yield (
                 f"{name!r} is another kind of optimizer: its groups have {sorted(mine - saved)}, "
-                f"those that were saved {sorted(saved - mine)}"
+                f"the saved ones {sorted(saved - mine)}"
             )
         own_sizes = [len(group["params"]) for group in target.param_groups]
         sizes = [len(group["params"]) for group in state["param_groups"]]
@@ -616,14 +579,11 @@ def _misfits(name: str, target: Any, state: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _resized_in_loading(module: nn.Module) -> set[str]:
-    """Which buffers are of modules that load them in a way of their own.
-
-    Such may give them the saved shape, as the observers of quantization do.
-    """
+    """Which buffers may get another shape, as their modules load them in a way of their own."""
     return {
         f"{path}.{name}" if path else name
         for path, part in module.named_modules(remove_duplicate=False)
-        # What torch.nn itself has in its place, as for batch statistics, is about versions alone.
+        # That of torch.nn itself is about versions alone.
         if not type(part)._load_from_state_dict.__module__.startswith("torch.nn.")
         for name, _ in part.named_buffers(recurse=False)
     }

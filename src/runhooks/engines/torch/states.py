@@ -1,21 +1,24 @@
-"""States of torch in checkpoints: state dicts, shards, generators."""
+"""States of torch: how checkpoints hold objects and gradients, and how steps carry values."""
 
 from __future__ import annotations
 
+import functools
 import logging
 import math
 import random
+import weakref
 from collections import Counter, OrderedDict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import nn
+from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
 from runhooks.arrays import trees
-from runhooks.arrays.shards import ArrayInMemory, ShardedArray, Share, parts_of_replicas
-from runhooks.arrays.torch import ARRAYS, from_numpy, is_distributed, numpy_dtype
+from runhooks.arrays.shards import ShardedArray, Share, parts_of_replicas
+from runhooks.arrays.torch import ARRAYS, PLAIN, from_numpy, is_distributed, numpy_dtype
 from runhooks.graph.objects import MODULE_VERSIONS, STANDS_FOR_ARRAY, stands_for_array
 
 _log = logging.getLogger("runhooks")
@@ -24,10 +27,7 @@ _WRAPPER = nn.parallel.DistributedDataParallel
 
 
 def unwrapped(it: Any) -> Any:
-    """Return the object that ``torch.compile`` or ``DistributedDataParallel`` has wrapped.
-
-    What they make of a module has another name for each of its parameters.
-    """
+    """Return what ``torch.compile`` or ``DistributedDataParallel`` has wrapped."""
     while True:
         inner = it.module if isinstance(it, _WRAPPER) else getattr(it, "_orig_mod", it)
         if inner is it:
@@ -36,7 +36,7 @@ def unwrapped(it: Any) -> Any:
 
 
 def whole_here(tensor: Any) -> Any:
-    """Return ``tensor``; of a ``DTensor`` that this process alone holds, the tensor inside."""
+    """Return ``tensor``; of a ``DTensor`` of this process alone, the tensor inside."""
     alone = is_distributed(tensor) and tensor.device_mesh.size() == 1
     return tensor.to_local() if alone else tensor
 
@@ -44,58 +44,38 @@ def whole_here(tensor: Any) -> Any:
 def sharded_tensors(
     tensors: Mapping[str, torch.Tensor], replicas: Collection[str], share: Share
 ) -> dict[str, ShardedArray]:
-    """Return what this rank has to write of those tensors that several ranks hold.
-
-    Args:
-        tensors: All tensors by name.
-        replicas: The names of those that are the same on all ranks, unless they are ``DTensor``
-            objects. Each rank writes some rows of these.
-        share: Which rank this is.
-    """
+    """Return what this rank has to write of tensors that several hold, as all do ``replicas``."""
     found = {name: ARRAYS.sharded(tensor) for name, tensor in tensors.items()}
     sharded = {name: it for name, it in found.items() if it is not None}
-    same = {
-        name: tensor for name, tensor in tensors.items() if name in replicas and name not in sharded
-    }
+    same = {name: tensors[name] for name in tensors if name in replicas and name not in sharded}
     forms = {name: ARRAYS.host_form(tensor) for name, tensor in same.items()}
     return sharded | parts_of_replicas(same, forms, share)
 
 
 def tensor_of(array: Any, like: torch.Tensor | None, *, copy: bool) -> torch.Tensor:
-    """Return an array of a checkpoint as a tensor; a ``DTensor`` where ``like`` is one.
+    """Return an array of a checkpoint as a tensor; a ``DTensor`` where ``like``, in its place, is.
 
-    Args:
-        array: An array of NumPy or an ``ArraySource``, of which only what is needed is read.
-        like: The tensor that it belongs to, or that has its place. None: there is none.
-        copy: Whether something else may use the memory of ``array``.
+    ``copy``: something else may use the memory of ``array``.
     """
     if like is None or not is_distributed(like) or tuple(like.shape) != tuple(array.shape):
         plain = from_numpy(np.asarray(array), copy=False)
         # As torch places its own: sums of MKL depend on that in their last bit.
         return plain.clone() if copy or plain.data_ptr() % _ALIGNMENT else plain
-    source = ArrayInMemory(array) if isinstance(array, np.ndarray) else array
-    tensor: torch.Tensor = ARRAYS.from_source(source, like)
+    tensor: torch.Tensor = ARRAYS.from_source(array, like)
     return tensor
 
 
 _ALIGNMENT = 64  # bytes, of each tensor that torch makes on the CPU
 
-_PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 _CONTAINERS = (dict, OrderedDict, Counter, list, tuple)
 
 
 def split(
     name: str, state: Mapping[str, Any], *, in_parts: bool = False
 ) -> tuple[dict[str, torch.Tensor], Any]:
-    """Return the tensors of a state by name, and the rest, where their names stand for them.
+    """Return the tensors of a state by ``"<name>/<path>"``, and the rest, with these for them.
 
-    Args:
-        name: The name of the object; its tensors are named ``"<name>/<path>"``.
-        state: Its state dict. A tensor that occurs twice, as a shared parameter does, comes once.
-        in_parts: Whether each rank saves what it has of a tensor that several ranks hold.
-
-    Raises:
-        TypeError, ValueError: For what cannot be saved; the error names it.
+    ``in_parts``: each rank saves what it has of a tensor that several ranks hold.
     """
     tensors: dict[str, torch.Tensor] = {}
     names: dict[Any, str] = {}
@@ -116,14 +96,10 @@ def split(
 
     leaves = [stand_in(*leaf) for leaf in trees.walk(values, name, _container_of)]
     whole = trees.with_leaves(values, leaves, _container_of)
-    # It says which version of a module's class a state is of.
-    metadata = getattr(state, "_metadata", None)
-    if metadata is None:
-        return tensors, {"state": whole}
-    return tensors, {
-        "state": whole,
-        MODULE_VERSIONS: {key: dict(it) for key, it in metadata.items()},
-    }
+    kept = {"state": whole}
+    if (metadata := getattr(state, "_metadata", None)) is not None:
+        kept[MODULE_VERSIONS] = {key: dict(it) for key, it in metadata.items()}
+    return tensors, kept
 
 
 def join(saved: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:
@@ -148,18 +124,18 @@ def join(saved: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> dict[
 
 
 def names_in(saved: Mapping[str, Any]) -> list[str]:
-    """Return the names of the tensors that ``split`` has taken out, as often as they occur."""
+    """Return the names of the tensors in what ``split`` has returned."""
     leaves = trees.walk(saved["state"], of=_container_of)
     return [leaf[1] for _, leaf in leaves if stands_for_array(leaf)]
 
 
 def _own_strides(tensor: torch.Tensor) -> tuple[int, ...] | None:
-    """Return the strides of ``tensor`` if they fill its memory, and in another order than C's.
+    """Return the strides of ``tensor`` if they fill its memory, in another order than C's.
 
-    Optimizers of torch that walk raw memory need the order of their parameters in their states.
+    Some optimizers need the order of their parameters in their states.
     """
     shape, strides = tuple(tensor.shape), tensor.stride()
-    # The strides of lengths of 1 say nothing, but what torch makes of the tensor takes them on.
+    # Strides of lengths of 1 say nothing, but what torch makes of the tensor takes them on.
     if is_distributed(tensor) or (tensor.is_contiguous() and 1 not in shape):
         return None
     in_c_order = tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
@@ -186,17 +162,16 @@ def _laid_out(tensor: torch.Tensor, strides: Sequence[int] | None = None) -> tor
 
 
 def _container_of(value: Any) -> trees.Container | None:
-    """As ``container_of``: checkpoints hold no other containers in the states of objects."""
     is_container = type(value) in _CONTAINERS and not stands_for_array(value)
     return trees.container_of(value) if is_container else None
 
 
 def check(name: str, tensor: torch.Tensor) -> None:
-    """Raise TypeError for a tensor of which this process has no values that can be saved."""
+    """Raise TypeError for a tensor that cannot be saved."""
     kind = None
     if torch.nn.parameter.is_lazy(tensor):
         kind = "is not initialized: run the module once before"
-    elif type(tensor) not in _PLAIN:
+    elif type(tensor) not in PLAIN:
         kind = f"is a {type(tensor).__name__}, of which this process may hold a part only"
     elif tensor.is_meta:
         kind = "is on the meta device and has no values: make some with module.to_empty(device=...)"
@@ -228,12 +203,11 @@ def _memory(tensor: Any, name: str) -> Any:
     return *place, tuple(tensor.shape), tensor.stride(), tensor.is_conj(), tensor.is_neg()
 
 
-#: In the place of the state of a random generator: the seed to begin with.
-SEED = "seed"
+SEED = "seed"  # stands for the state of a random generator
 
 
 class StateAsDict:
-    """Adapts ``get_state`` and ``set_state``, as of a ``torch.Generator``, to state dicts."""
+    """Adapts ``get_state`` and ``set_state`` to state dicts."""
 
     def __init__(self, of: Any) -> None:
         self._of = of
@@ -249,12 +223,11 @@ class StateAsDict:
 
     @property
     def takes_seed(self) -> bool:
-        """Whether it is a random generator of torch."""
         return isinstance(self._of, torch.Generator)
 
 
 class RandomStates:
-    """The states of the random generators of torch (CPU, every CUDA device), NumPy and Python."""
+    """The states of the random generators of torch, NumPy and Python."""
 
     def state_dict(self) -> dict[str, Any]:
         state: dict[str, Any] = {
@@ -285,3 +258,240 @@ class RandomStates:
                 "randomness of the others is not resumed",
                 *(len(saved), here),
             )
+
+
+_NUMBERS: dict[type, torch.dtype] = {
+    bool: torch.bool,
+    int: torch.int64,
+    float: torch.float64,
+    complex: torch.complex128,
+}
+
+
+def is_carried(value: Any) -> bool:
+    """Return whether ``value`` is made of tensors, numbers and arrays of NumPy, and not empty."""
+    leaves = [leaf for _, leaf in trees.walk(value)]
+    return bool(leaves) and all(map(_is_leaf, leaves))
+
+
+def _is_leaf(leaf: Any) -> bool:
+    if isinstance(leaf, np.ndarray | np.generic):
+        return leaf.dtype.kind in "biufc"
+    return isinstance(leaf, torch.Tensor) or type(leaf) in _NUMBERS
+
+
+def kept(value: Any, put: Callable[[Any], Any] | None) -> Any:
+    """Return a carried value as a variable keeps it: in tensors."""
+
+    def kept_leaf(leaf: Any) -> Any:
+        if isinstance(leaf, torch.Tensor):
+            return leaf.detach() if put is None else put(leaf.detach())
+        if type(leaf) in _NUMBERS:
+            return torch.tensor(leaf, dtype=_NUMBERS[type(leaf)], device="cpu")
+        return from_numpy(np.asarray(leaf))
+
+    return trees.mapped(kept_leaf, value)
+
+
+def restorer(value: Any) -> Callable[[Any], Any] | None:
+    """Return what makes of a kept value one in the kinds of ``value``; None: it is one."""
+    restore = [_restorer(leaf) for _, leaf in trees.walk(value)]
+    if all(it is None for it in restore):
+        return None
+
+    def restored(kept: Any) -> Any:
+        pairs = zip(restore, trees.walk(kept), strict=True)
+        return trees.with_leaves(
+            kept, [leaf if it is None else it(leaf) for it, (_, leaf) in pairs]
+        )
+
+    return restored
+
+
+def _restorer(leaf: Any) -> Callable[[torch.Tensor], Any] | None:
+    if isinstance(leaf, torch.Tensor):
+        return None
+    if type(leaf) in _NUMBERS:
+        return torch.Tensor.item
+    if isinstance(leaf, np.generic):
+        return lambda tensor: ARRAYS.to_numpy(tensor)[()]
+    return ARRAYS.to_numpy
+
+
+class PendingGradients:
+    """The gradients of ``modules`` that no optimizer has applied since they last changed.
+
+    One that is applied, which may stay, is marked with its version, a number that torch raises when
+    it changes. A checkpoint says only that it was there, and whether it was sparse: to an optimizer
+    with momentum, a gradient of zeros is not the same as none.
+
+    ``optimizers``: those of the graph. Others become known when they make a step.
+    """
+
+    def __init__(self, modules: Mapping[str, nn.Module], optimizers: Iterable[Optimizer]) -> None:
+        self._modules = modules
+        self._known = weakref.WeakSet(optimizers)
+        _watch_optimizers()
+
+    def know(self, optimizer: Optimizer) -> bool:
+        """Return whether ``optimizer`` is new, and updates parameters of the modules.
+
+        One that updates those of a known one may be wrapped in that.
+        """
+        if optimizer in self._known:
+            return False
+        others = _ids_of_updated(self._known)
+        self._known.add(optimizer)
+        ours = {id(p) for _, p in self._parameters()} - others
+        return not ours.isdisjoint(_ids_of_updated([optimizer]))
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            name: _kind(p.grad) if _is_applied(p.grad) else _dense(p.grad)
+            for name, p in self._parameters()
+            if p.grad is not None
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        updated = _ids_of_updated(self._known)
+        for name, parameter in self._parameters():
+            parameter.grad = None
+            if name not in state:
+                continue
+            if not _is_kind(saved := state[name]):
+                parameter.grad = _restored(saved, parameter)
+            elif id(parameter) in updated:
+                parameter.grad = _zeros(saved, parameter)
+                _mark([parameter])
+
+    def _parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        seen: set[int] = set()
+        for name, module in self._modules.items():
+            for path, parameter in module.named_parameters():
+                if id(parameter) not in seen:
+                    seen.add(id(parameter))
+                    yield f"{name}/{path}", parameter
+
+
+def is_unexchanged(module: nn.Module) -> bool:
+    """Whether FSDP2 keeps gradients of ``module`` that its ranks have not exchanged."""
+    if not hasattr(type(module), "_get_fsdp_state"):
+        return False
+    state = cast(Any, module)._get_fsdp_state()
+    # Versions of torch differ.
+    groups = getattr(state, "_fsdp_param_groups", None)
+    groups = [getattr(state, "_fsdp_param_group", None)] if groups is None else groups
+    return any(map(_keeps_gradients, groups))
+
+
+def _keeps_gradients(group: Any) -> bool:
+    kept = [getattr(group, "_partial_reduce_output", None)]
+    for it in getattr(group, "fsdp_params", ()):
+        kept.append(getattr(it, "unsharded_accumulated_grad", None))
+        kept.append(getattr(getattr(it, "_unsharded_param", None), "grad", None))
+    return any(it is not None for it in kept)
+
+
+class SteppedOptimizers:
+    """A context in which gradients that optimizers apply are marked; its value lists these."""
+
+    __slots__ = ("stepped",)
+
+    def __init__(self) -> None:
+        self.stepped: list[Optimizer] = []
+
+    def __enter__(self) -> list[Optimizer]:
+        _open.append(self)
+        return self.stepped
+
+    def __exit__(self, *exc_info: object) -> None:
+        _open.remove(self)
+
+
+_open: list[SteppedOptimizers] = []  # of the steps that run now, in whatever thread
+
+
+@functools.cache
+def _watch_optimizers() -> None:
+    # Once and for good: what torch compiles of an optimizer depends on its hooks.
+    register_optimizer_step_post_hook(_note)
+
+
+def _note(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+    if not _open or torch.compiler.is_compiling():  # no mark can be made in what is compiled
+        return
+    for it in _open:
+        it.stepped.append(optimizer)
+    for group in optimizer.param_groups:
+        _mark(group["params"])
+
+
+def _mark(parameters: Iterable[Any]) -> None:
+    for parameter in parameters:
+        if (gradient := parameter.grad) is not None:
+            # With its id: copy.deepcopy copies the mark, and the copy has a version of its own.
+            gradient.applied = id(gradient), gradient._version
+
+
+def _is_applied(gradient: Any) -> bool:
+    return bool(getattr(gradient, "applied", None) == (id(gradient), gradient._version))
+
+
+def updated_by(optimizers: Iterable[Optimizer]) -> list[Any]:
+    """Return the parameters of ``optimizers``, in their order."""
+    return [p for it in optimizers for group in it.param_groups for p in group["params"]]
+
+
+def _ids_of_updated(optimizers: Iterable[Optimizer]) -> set[int]:
+    return set(map(id, updated_by(optimizers)))
+
+
+_SPARSE_AXES = "sparse_axes"
+
+
+def _kind(gradient: torch.Tensor) -> Any:
+    return {_SPARSE_AXES: gradient.sparse_dim()} if gradient.is_sparse else None
+
+
+def _is_kind(saved: Any) -> bool:
+    return saved is None or (isinstance(saved, Mapping) and _SPARSE_AXES in saved)
+
+
+def _zeros(kind: Any, parameter: nn.Parameter) -> torch.Tensor:
+    if kind is None:
+        return torch.zeros_like(parameter)
+    axes = kind[_SPARSE_AXES]
+    return _sparse(
+        torch.zeros((axes, 0), dtype=torch.int64),
+        torch.zeros((0, *parameter.shape[axes:]), dtype=parameter.dtype),
+        parameter,
+    )
+
+
+def _dense(gradient: Any) -> Any:
+    if not gradient.is_sparse:
+        return gradient
+    # Not coalesced: elements that are added up in another order differ in the last bit.
+    parts = {"indices": gradient._indices(), "values": gradient._values()}
+    return {**parts, "is_coalesced": gradient.is_coalesced()}
+
+
+def _restored(saved: Any, parameter: nn.Parameter) -> torch.Tensor:
+    if isinstance(saved, torch.Tensor):
+        return saved.to(parameter.device)
+    # zero_grad cannot resize memory of NumPy's.
+    indices, values = saved["indices"].clone(), saved["values"].clone()
+    return _sparse(indices, values, parameter, is_coalesced=saved.get("is_coalesced", True))
+
+
+def _sparse(
+    indices: torch.Tensor,
+    values: torch.Tensor,
+    parameter: nn.Parameter,
+    *,
+    is_coalesced: bool = True,
+) -> torch.Tensor:
+    whole = torch.sparse_coo_tensor(
+        indices, values, parameter.shape, check_invariants=True, is_coalesced=is_coalesced
+    )
+    return whole.to(parameter.device)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,10 +12,9 @@ from runhooks.arrays import trees
 from runhooks.arrays.torch import synchronize
 from runhooks.engines.eager import Evaluate, ReadArgs
 from runhooks.engines.torch.capture import CAPTURED, Capture
-from runhooks.engines.torch.device import Device
 from runhooks.engines.torch.engine import TorchEngine
 from runhooks.engines.torch.objects import TorchObjects
-from runhooks.engines.torch.pending import SteppedOptimizers
+from runhooks.engines.torch.states import SteppedOptimizers, restorer
 from runhooks.errors import add_note
 from runhooks.graph.evaluate import Ready
 from runhooks.graph.nodes import (
@@ -27,6 +27,7 @@ from runhooks.graph.nodes import (
     Tensor,
     Variable,
 )
+from runhooks.graph.step_result import ResultRule
 
 _STEP_OR_CAPTURE = CAPTURES | {Effect.STEP}
 
@@ -36,24 +37,27 @@ _NOTE = (
 )
 
 
-class StepEngine(TorchEngine):
-    """The torch engine for a graph whose steps change ``objects``.
+_WITH_GENERATORS = ("cpu", "cuda", "xpu", "mps")  # devices
 
-    Operations that do not depend on a step are computed first, so that they find the objects as
-    they were when the run began; then the steps; then what depends on them. A step is called with
-    the fed values as they are, on ``device`` if there is one.
+_PLAIN = (dict, list, tuple)  # others may know how to move themselves
+
+
+class StepEngine(TorchEngine):
+    """The torch engine for a graph whose steps change ``objects``, and compute on ``device``.
+
+    What does not depend on a step comes first, and so finds the objects as they were.
     """
 
-    def __init__(self, objects: TorchObjects, device: Device | None = None) -> None:
+    def __init__(self, objects: TorchObjects, device: torch.device | None = None) -> None:
         self._objects = objects
         self._device = device
         if device is not None:
-            self.put = device.put
+            self.put = partial(_put, device)
 
     def random_key(self, seed: int, stream: int, runs: Any) -> torch.Generator:
-        if self._device is None:
+        if self._device is None or self._device.type not in _WITH_GENERATORS:
             return super().random_key(seed, stream, runs)
-        with torch.device(self._device.generator()):
+        with self._device:
             return super().random_key(seed, stream, runs)
 
     def evaluator(self, operations: Sequence[Operation]) -> Evaluate:
@@ -96,13 +100,25 @@ class StepEngine(TorchEngine):
             synchronize([*module.parameters(), *module.buffers()])
 
 
+def _put(device: torch.device, value: Any) -> Any:
+    """Return ``value`` with its tensors, and what else has ``to``, on ``device``."""
+    if isinstance(value, torch.Tensor):
+        return value.to(device, non_blocking=True)
+    if type(value) not in _PLAIN:
+        move = getattr(value, "to", None)
+        if callable(move) and not isinstance(value, type):
+            return move(device)
+    container = trees.container_of(value)
+    if container is None:
+        return value
+    return container.like(value, [_put(device, part) for _, part in container.items(value)])
+
+
 def _same(value: Any) -> Any:
     return value
 
 
 def _noting(evaluate: Evaluate, objects: TorchObjects) -> Evaluate:
-    """Return what does what ``evaluate`` does, and notes on errors that a step had begun."""
-
     def noting(values: dict[Tensor, Any], variables: Mapping[Variable, Any]) -> dict[Variable, Any]:
         begun = objects.begun
         try:
@@ -116,10 +132,7 @@ def _noting(evaluate: Evaluate, objects: TorchObjects) -> Evaluate:
 
 
 def preserving(operations: Iterable[Ready], objects: Callable[[], TorchObjects]) -> list[Ready]:
-    """Let each function that does not train preserve ``objects``.
-
-    A function trains if a step or an assignment needs it.
-    """
+    """Let each function that no step and no assignment needs preserve ``objects``."""
     made = list(operations)
     training: set[Operation] = set()
     for op, *_ in reversed(made):
@@ -148,22 +161,16 @@ def step_function(
     *,
     carries: bool = False,
 ) -> Callable[..., Any]:
-    """Return what a step calls: ``fn``, counted by ``objects``, its ``outputs`` checked at first.
+    """Return ``fn``, counted by ``objects``, its ``outputs`` checked at first.
 
-    ``carries``: whether its outputs are the last of what ``fn`` returns, behind its states.
-
-    Raises:
-        TypeError: If ``fn`` cannot be called.
+    ``carries``: they are the last of what it returns, behind its states.
     """
-    if not callable(fn):
-        raise TypeError(f"fn must be a callable, got {fn!r}")
     unseen = [output_of(name, output, outputs) for output in outputs]
 
     def begun(*args: Any) -> Any:
         objects.begun += 1
         with SteppedOptimizers() as stepped:
             returned = fn(*args)
-        # In the first run, and not when a hook asks for one hours later.
         while unseen:
             unseen[-1](returned[-1] if carries else returned)
             unseen.pop()
@@ -175,11 +182,35 @@ def step_function(
     return begun
 
 
-def output_of(step: str, output: str, outputs: Sequence[str]) -> Callable[[Any], Any]:
-    """Return a function that finds ``output``, one of ``outputs``, in what the step returned.
+def carrying_step(
+    fn: Callable[..., Any], states: Mapping[int, Any], rule: ResultRule
+) -> Callable[..., tuple[Any, ...]]:
+    """Return a step from its arguments to its new states and a dict of its outputs.
 
-    The function raises ValueError if it is not there.
+    ``states``: what its states begin with, by their places among the arguments.
     """
+    restorers = {place: restorer(value) for place, value in states.items()}
+    is_known = False
+
+    def called(*args: Any) -> tuple[Any, ...]:
+        nonlocal is_known
+        handed = list(args)
+        for place, restored in restorers.items():
+            if restored is not None:
+                handed[place] = restored(args[place])
+        returned = fn(*handed)
+        old = [args[place] for place in restorers]
+        new, outputs = rule.divide(returned, old)
+        if not is_known:
+            rule.check(returned, old, new)
+            is_known = True
+        return *new, outputs
+
+    return called
+
+
+def output_of(step: str, output: str, outputs: Sequence[str]) -> Callable[[Any], Any]:
+    """Return a function that finds ``output``, one of ``outputs``, in what the step returned."""
     place = outputs.index(output)
 
     def read(returned: Any) -> Any:
@@ -205,7 +236,7 @@ def output_of(step: str, output: str, outputs: Sequence[str]) -> Callable[[Any],
 
 
 def _in_order(operations: Sequence[Operation]) -> list[Operation]:
-    """Order operations: those without a step, then the steps and what they need, then the rest."""
+    """What needs no step comes first, then the steps and what they need, then the rest."""
     late: set[Operation] = set()
     late_variables: set[Variable] = set()
     for op in operations:
