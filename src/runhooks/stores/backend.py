@@ -8,14 +8,17 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from runhooks.stores.errors import shortened, status_of
 from runhooks.stores.urls import cloud_of, scheme_of
+
+AnyResult = TypeVar("AnyResult")
 
 #: What is written and read: bytes, a memoryview of bytes, or a flat array of bytes.
 Buffer = bytes | bytearray | memoryview | NDArray[np.uint8]
@@ -26,7 +29,7 @@ class StoredObject(NamedTuple):
 
     Attributes:
         key: Its key, relative to the URL of the store.
-        size: Its size in bytes.
+        size: In bytes.
         modified: When it was written by the clock of the store, in seconds since the epoch.
     """
 
@@ -35,8 +38,7 @@ class StoredObject(NamedTuple):
     modified: float
 
 
-#: What is sent in one request; more is sent in parts.
-_SINGLE_BYTES = 32 << 20
+_SINGLE_BYTES = 32 << 20  # that are sent in one request; more are sent in parts
 _PART_BYTES = 16 << 20
 #: What fsspec's file systems call the time of an object.
 _TIMES = ("LastModified", "last_modified", "updated", "timeCreated", "mtime", "created")
@@ -48,19 +50,16 @@ _creating = threading.Lock()
 def file_system(url: str) -> tuple[Any, str]:
     """Return fsspec's file system for ``url``, and what it calls that place.
 
-    Raises:
-        ImportError: fsspec, or what it needs for this scheme, is not installed.
-        ValueError: Nobody knows the scheme.
+    Raises ImportError if something is not installed, ValueError if nobody knows the scheme.
     """
     scheme = scheme_of(url)
-    needed = " ".join(["fsspec", *filter(None, [_INSTALL.get(cloud_of(url))])])
     try:
         core = import_module("fsspec.core")
         # What is listed must be what is there now.
         fs, root = core.url_to_fs(url, use_listings_cache=False, **_fewer_retries(scheme))
     except ImportError as error:
-        message = f"{url} needs more than is installed: pip install {needed}"
-        raise ImportError(message) from error
+        needed = f"fsspec {_INSTALL.get(cloud_of(url), '')}".rstrip()
+        raise ImportError(f"{url} needs more than is installed: pip install {needed}") from error
     except ValueError as error:
         raise ValueError(f"{scheme}:// is not known to fsspec: {shortened(error)}") from error
     if type(fs).__module__.startswith("obstore"):
@@ -74,25 +73,28 @@ def file_system(url: str) -> tuple[Any, str]:
 
 
 class _LastingThreads(ThreadPoolExecutor):
-    """Threads for the loop of fsspec, which has new ones until the very end of the process.
-
-    Python refuses to let others do anything once it ends, when the last events are stored.
-    """
+    """Threads for the loop of fsspec to the very end of the process, when Python has no others."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        future: Future[Any] = Future()
+        return in_thread(partial(fn, *args, **kwargs), "runhooks-store")
 
-        def work() -> None:
-            try:
-                future.set_result(fn(*args, **kwargs))
-            except BaseException as error:  # noqa: BLE001 - raised by whoever waits
-                future.set_exception(error)
 
+def in_thread(act: Callable[[], AnyResult], name: str) -> Future[AnyResult]:
+    """Begin ``act()`` in a thread called ``name``."""
+    future: Future[AnyResult] = Future()
+
+    def work(future: Future[AnyResult]) -> None:
         try:
-            threading.Thread(target=work, name="runhooks-store", daemon=True).start()
-        except RuntimeError:  # the process ends
-            work()
-        return future
+            future.set_result(act())
+        except BaseException as error:  # noqa: BLE001 - raised by whoever waits
+            future.set_exception(error)
+            del future  # or they hold each other, and the data
+
+    try:
+        threading.Thread(target=work, args=[future], name=name, daemon=True).start()
+    except RuntimeError:  # the process ends, or may have no more threads
+        work(future)
+    return future
 
 
 def forget_file_system(url: str) -> None:
@@ -102,7 +104,7 @@ def forget_file_system(url: str) -> None:
 
 
 def _fewer_retries(scheme: str) -> dict[str, Any]:
-    """What keeps botocore from repeating each of the few tries of s3fs for many seconds."""
+    """What keeps botocore from repeating each try of s3fs for many seconds."""
     if scheme not in ("s3", "s3a"):
         return {}
     told = import_module("fsspec.config").conf.get(scheme, {}).get("config_kwargs") or {}
@@ -110,14 +112,13 @@ def _fewer_retries(scheme: str) -> dict[str, Any]:
 
 
 class Backend:
-    """The objects below ``url``, through fsspec. Errors are those of the libraries beneath."""
+    """The objects below ``url``. Errors are those of the libraries beneath."""
 
     def __init__(self, url: str) -> None:
         self._fs, self._root = file_system(url)
         self._is_azure = cloud_of(url) == "az"
 
     def put(self, key: str, data: Sequence[Buffer]) -> None:
-        """Create or replace an object, whole or not at all."""
         path = self._path(key)
         if sum(map(len, data)) <= _SINGLE_BYTES:
             self._fs.pipe_file(path, b"".join(data))  # type: ignore[arg-type] # arrays are buffers, from 3.12 in types
@@ -132,7 +133,6 @@ class Backend:
         file.close()
 
     def create(self, key: str, data: bytes) -> None:
-        """Create an object. Raises FileExistsError if one is there."""
         try:
             with _creating:
                 self._fs.pipe_file(self._path(key), data, mode="create")
@@ -147,44 +147,35 @@ class Backend:
         return content
 
     def stat(self, key: str) -> StoredObject:
-        """Return the size and the time of an object."""
         info = self._fs.info(self._path(key))
         if info["type"] != "file":
             raise FileNotFoundError("there is no such object")
         return _stored(key, info)
 
     def objects(self, folder: str) -> list[StoredObject]:
-        """Return all objects whose keys begin with ``folder/``; with ``""``, all."""
         found = self._fs.find(self._path(folder), detail=True).values()
-        return [_stored(self._key(info["name"]), info) for info in found]
+        return [_stored(info["name"][len(self._root) + 1 :], info) for info in found]
 
     def folders(self, folder: str) -> list[str]:
-        """Return the names that stand before a ``/`` in the keys below ``folder``."""
         try:
             found = self._fs.ls(self._path(folder), detail=True)
         except FileNotFoundError:
-            self._require_bucket(folder)
+            self.objects(folder)  # which raises if the bucket is not there, but with adlfs
+            bucket = self._root.partition("/")[0]
+            if self._is_azure and not self._fs.exists(bucket):
+                message = f"the container {bucket} does not exist"
+                raise FileNotFoundError(errno.ENOENT, message) from None
             return []
         folders = (info["name"] for info in found if info["type"] == "directory")
         return [name.rstrip("/").rpartition("/")[2] for name in folders]
 
     def delete(self, keys: Sequence[str]) -> None:
-        """Delete objects, those that are there."""
         for key in keys:
             with suppress(FileNotFoundError):
                 self._fs.rm_file(self._path(key))
 
-    def _require_bucket(self, folder: str) -> None:
-        self.objects(folder)  # which raises if it is not there, but with adlfs
-        bucket = self._root.partition("/")[0]
-        if self._is_azure and not self._fs.exists(bucket):
-            raise FileNotFoundError(errno.ENOENT, f"the container {bucket} does not exist")
-
     def _path(self, key: str) -> str:
         return f"{self._root}/{key}" if key else self._root
-
-    def _key(self, path: str) -> str:
-        return path[len(self._root) + 1 :]
 
 
 def _stored(key: str, info: Mapping[str, Any]) -> StoredObject:

@@ -13,7 +13,7 @@ _SAY_WHO = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
 
 
 def lacks_credentials(error: BaseException) -> bool:
-    """Return whether nobody has said who the user is: a store has not even been asked."""
+    """Return whether nobody has said who the user is, so that no store was asked."""
     return type(error).__name__.startswith(_UNKNOWN_USER)
 
 
@@ -24,7 +24,17 @@ def shortened(error: BaseException) -> str:
     return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
 
 
-#: No second try changes these.
+_NUMBERS: dict[type[OSError], int] = {
+    FileExistsError: errno.EEXIST,
+    FileNotFoundError: errno.ENOENT,
+    IsADirectoryError: errno.EISDIR,
+    NotADirectoryError: errno.ENOTDIR,
+    PermissionError: errno.EACCES,
+    ConnectionResetError: errno.ECONNRESET,
+    ConnectionRefusedError: errno.ECONNREFUSED,
+}
+_OF_STATUS = {401: errno.EACCES, 403: errno.EACCES, 404: errno.ENOENT, 412: errno.EEXIST}
+# No second try changes these.
 _PERMANENT = (
     FileExistsError,
     FileNotFoundError,
@@ -36,32 +46,28 @@ _PERMANENT = (
     TypeError,
     ValueError,
 )
-_PERMANENT_NUMBERS = frozenset(
-    {
-        errno.EINVAL,
-        errno.EMSGSIZE,
-        errno.ENAMETOOLONG,
-        errno.ENOSYS,
-        errno.EPERM,
-        errno.EROFS,
-    }
-)
-#: Too early, too many, a conflict with another request, a request that took too long.
-_TRANSIENT_STATUSES = frozenset({408, 409, 425, 429})
-#: What the store does not know how to do.
-_PERMANENT_STATUSES = frozenset({501, 505})
+_PERMANENT_NUMBERS = {
+    errno.EINVAL,
+    errno.EMSGSIZE,
+    errno.ENAMETOOLONG,
+    errno.ENOSYS,
+    errno.EPERM,
+    errno.EROFS,
+}
+# Of the request: it took too long, conflicts with another, was too early, or one of too many.
+_TRANSIENT_STATUSES = (408, 409, 425, 429)
+_PERMANENT_STATUSES = (501, 505)  # the store does not know how to do that
 
 
 def is_transient(error: Exception) -> bool:
-    """Return whether the same request may succeed later: 503, no answer, a lost connection."""
+    """Return whether the same request may succeed later, as after 503 or a lost connection."""
     if _tells(error, "NoSuchUpload"):  # it is complete, and the answer that said so was lost
         return True
     if isinstance(error, _PERMANENT) or lacks_credentials(error):
         return False
     status = status_of(error)
     if status is not None:
-        fails = status >= 500 and status not in _PERMANENT_STATUSES
-        return fails or status in _TRANSIENT_STATUSES
+        return status in _TRANSIENT_STATUSES if status < 500 else status not in _PERMANENT_STATUSES
     return not (isinstance(error, OSError) and error.errno in _PERMANENT_NUMBERS)
 
 
@@ -75,13 +81,13 @@ def as_os_error(error: Exception, url: str) -> OSError:
         return TimeoutError(errno.ETIMEDOUT, text, url)
     if isinstance(error, OSError):
         number = error.errno or _NUMBERS.get(type(error), errno.EIO)
-        return OSError(number, text, url)  # of the kind that the number means
+        return OSError(number, text, url)
     status = status_of(error)
     return OSError(_OF_STATUS.get(status or 0, errno.EIO), text, url)
 
 
 def status_of(error: BaseException) -> int | None:
-    """Return the HTTP status that a store answered with; None if ``error`` tells none."""
+    """Return the HTTP status in ``error`` or its causes, if any."""
     answer = getattr(error, "response", None)  # of botocore, as the cause of what s3fs raises
     if isinstance(answer, dict):
         known = answer.get("ResponseMetadata", {}).get("HTTPStatusCode")
@@ -94,20 +100,8 @@ def status_of(error: BaseException) -> int | None:
 
 
 def _tells(error: BaseException, code: str) -> bool:
-    """Whether a store has answered with that code of S3."""
+    """Whether a store has answered with a code of S3."""
     answer = getattr(error, "response", None)
     if isinstance(answer, dict) and answer.get("Error", {}).get("Code") == code:
         return True
     return error.__cause__ is not None and _tells(error.__cause__, code)
-
-
-_NUMBERS: dict[type[OSError], int] = {
-    FileExistsError: errno.EEXIST,
-    FileNotFoundError: errno.ENOENT,
-    IsADirectoryError: errno.EISDIR,
-    NotADirectoryError: errno.ENOTDIR,
-    PermissionError: errno.EACCES,
-    ConnectionResetError: errno.ECONNRESET,
-    ConnectionRefusedError: errno.ECONNREFUSED,
-}
-_OF_STATUS = {401: errno.EACCES, 403: errno.EACCES, 404: errno.ENOENT, 412: errno.EEXIST}

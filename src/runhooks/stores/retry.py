@@ -6,40 +6,38 @@ import errno
 import logging
 import math
 import random
-import threading
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
-from queue import Empty, SimpleQueue
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any
 
 from runhooks import arguments, clock
 from runhooks.stores import interruption
+from runhooks.stores.backend import AnyResult, in_thread
 from runhooks.stores.errors import as_os_error, is_transient, lacks_credentials
-from runhooks.stores.interruption import interrupted_at
 from runhooks.stores.urls import scheme_of
+
+_log = logging.getLogger("runhooks")
 
 
 @dataclass(frozen=True)
 class RetryPolicy:
     """How long to repeat a request that a store could not answer.
 
-    Requests are repeated after 503 and similar answers, after lost connections, and if there is no
-    answer. Errors that a retry cannot change, such as a missing bucket or denied access, are raised
-    immediately.
+    Requests are repeated after 503 and similar answers, lost connections, and if there is no
+    answer. Errors that a retry cannot change, such as denied access, are raised immediately.
 
-    All users of a bucket in a process share the limit: the seconds count from the first failure
-    after the last answer. After that time, or after Ctrl-C, each request has one try, until one is
-    answered.
+    All users of a bucket in a process share the limit. After it, or after Ctrl-C, each request has
+    one try, until one is answered.
 
     Args:
-        secs: How long after the first try further ones may begin. 0: only one try.
+        secs: How long after the first failure since the last answer tries may begin. 0: one try.
         first_wait_secs: The wait before the second try. Each further wait doubles, less a random
             part of at most half.
         longest_wait_secs: The longest wait.
 
     Raises:
-        TypeError: An argument is not a number.
-        ValueError: An argument is out of range.
+        TypeError, ValueError: An argument is not a number, or out of range.
     """
 
     secs: float = 300
@@ -65,15 +63,6 @@ def default_policy() -> RetryPolicy:
     return _default
 
 
-def before_any_answer(policy: RetryPolicy) -> RetryPolicy:
-    """Return what ``policy`` means while a store has not answered in this process.
-
-    Somebody may be waiting for the program to begin, and the URL may be wrong: unless a policy was
-    set, that is said after 10 seconds.
-    """
-    return _UNTIL_THE_FIRST_ANSWER if policy is _INITIAL else policy
-
-
 def set_retry_policy(policy: RetryPolicy) -> None:
     """Set the retry policy of every store that is opened without its own policy."""
     global _default
@@ -82,20 +71,15 @@ def set_retry_policy(policy: RetryPolicy) -> None:
     _default = policy
 
 
-class Patience:
-    """Since when a store has failed.
-
-    Attributes are only read and replaced, without a lock: a signal handler may ask the store, too.
-    """
+class _Patience:
+    """Since when a store has failed; without locks, for a signal handler may ask it, too."""
 
     def __init__(self) -> None:
-        #: Whether it has ever answered.
         self.has_answered = False
         self._answered_at = clock.monotonic()
         self._failing_since = math.inf
 
     def answered(self) -> None:
-        """Note that the store has answered."""
         self._failing_since = math.inf
         self._answered_at = clock.monotonic()
         self.has_answered = True
@@ -105,133 +89,88 @@ class Patience:
         self._failing_since = min(self._failing_since, max(since, self._answered_at))
 
     def left(self, secs: float, since: float) -> float:
-        """Return for how long a request is still repeated, if that may take ``secs`` in all.
+        """Return how long a request first tried at ``since`` is repeated, if ``secs`` in all.
 
         They count from the first failure after the last answer, whoever made that request. After a
         Ctrl-C nothing is repeated until the store answers again.
-
-        Args:
-            secs: Seconds.
-            since: When the request was tried first.
         """
-        if self._answered_at < interrupted_at():
+        if self._answered_at < interruption.interrupted_at():
             return 0.0
         return secs - (clock.monotonic() - min(since, self._failing_since))
 
 
-_known: dict[str, Patience] = {}
-
-
-def patience_with(url: str) -> Patience:
-    """Return what is known of the store that ``url`` is in: its scheme and its bucket."""
-    bucket = url.partition("://")[2].partition("/")[0]
-    return _known.setdefault(f"{scheme_of(url)}://{bucket}", Patience())
-
-
-_log = logging.getLogger("runhooks")
-
-AnyResult = TypeVar("AnyResult")
-
+_known: dict[str, _Patience] = {}  # by scheme and bucket
 # Not the global generator, which a training may use and a checkpoint hold.
 _jitter = random.Random()
 _WORTH_A_WARNING_SECS = 1
 _SILENT_SECS = 10.0
 _SLOW_BYTES_A_SEC = 1 << 20
+_INTERRUPTED = "the program was interrupted before the store answered"
 
 
-class _Outcome(NamedTuple, Generic[AnyResult]):
-    result: AnyResult
-    error: BaseException | None
-
-
-def ask(
-    request: Callable[[], AnyResult],
-    url: str,
-    policy: RetryPolicy,
-    patience: Patience,
-    nbytes: int = 0,
-) -> AnyResult:
-    """Return what ``request()`` returns in the end.
-
-    Args:
-        request: Asks the store once; called in a thread of its own.
-        url: What it asks for.
-        policy: For how long it is repeated.
-        patience: What is known of the store.
-        nbytes: How many bytes it moves; so many take a while.
+def ask(request: Callable[[], AnyResult], url: str, policy: RetryPolicy, nbytes: int) -> AnyResult:
+    """Return what ``request()``, which moves ``nbytes``, returns in the end.
 
     Raises:
         OSError: The last error, as the kind that a disk would raise; ``filename`` is ``url``.
         ImportError: Something is not installed.
     """
-    begun, wait = clock.monotonic(), policy.first_wait_secs
+    bucket = url.partition("://")[2].partition("/")[0]
+    patience = _known.setdefault(f"{scheme_of(url)}://{bucket}", _Patience())
+    if policy is _INITIAL and not patience.has_answered:
+        policy = _UNTIL_THE_FIRST_ANSWER
+    since, wait_secs = clock.monotonic(), policy.first_wait_secs
     with interruption.interrupting():
         while True:
             known = patience.has_answered
             outcome = _outcome(request, url, nbytes, math.inf if known else policy.secs)
-            error = outcome.error
+            error = outcome.exception()
             if error is None:
                 patience.answered()
-                return outcome.result
+                return outcome.result()
             if isinstance(error, ImportError) or not isinstance(error, Exception):
                 raise error
-            if lacks_credentials(error) and not patience.has_answered:
-                raise as_os_error(error, url) from error
             if not is_transient(error):
-                patience.answered()
+                if patience.has_answered or not lacks_credentials(error):
+                    patience.answered()
                 raise as_os_error(error, url) from error
             if policy.secs:
-                patience.failed(begun)
-            pause = wait * _jitter.uniform(0.5, 1)
-            left = patience.left(policy.secs, begun) - pause
+                patience.failed(since)
+            pause = wait_secs * _jitter.uniform(0.5, 1)
+            left = patience.left(policy.secs, since) - pause
             if left < 0:
                 raise as_os_error(error, url) from error
             level = logging.DEBUG if pause < _WORTH_A_WARNING_SECS else logging.WARNING
             _log.log(level, "%s; trying again for %.0f s", as_os_error(error, url), left)
             interruption.sleep(pause)
-            wait = min(2 * wait, policy.longest_wait_secs)
+            wait_secs = min(2 * wait_secs, policy.longest_wait_secs)
 
 
 def _outcome(
     request: Callable[[], AnyResult], url: str, nbytes: int, limit_secs: float
-) -> _Outcome[AnyResult]:
+) -> Future[AnyResult]:
     """What became of ``request()``: an error if nothing is heard for ``limit_secs`` and a while.
 
-    It has a thread of its own because the libraries beneath hold a Ctrl-C back until their time
-    limits are over, which may be minutes.
+    It has a thread of its own, for the libraries beneath may hold a Ctrl-C back for minutes.
     """
     if not interruption.secs_left():
-        return _given_up(url)
-    answers: SimpleQueue[_Outcome[Any]] = SimpleQueue()
-
-    def make() -> None:
-        try:
-            answers.put(_Outcome(request(), None))
-        except BaseException as error:  # noqa: BLE001 - raised by whoever waits
-            answers.put(_Outcome(None, error))
-
-    try:
-        threading.Thread(target=make, name="runhooks-request", daemon=True).start()
-    except RuntimeError:  # the process ends, or may have no more threads
-        make()
-    begun = clock.monotonic()
+        return _timeout(url, _INTERRUPTED)
+    outcome, since = in_thread(request, "runhooks-request"), clock.monotonic()
     silent_secs, is_mentioned = _SILENT_SECS + nbytes / _SLOW_BYTES_A_SEC, False
     while interruption.secs_left():
-        try:
-            return answers.get(timeout=interruption.look_secs())
-        except Empty:
-            silent = clock.monotonic() - begun
-            if silent > limit_secs + silent_secs:
-                return _timeout(url, f"no answer for {silent:.0f} s")
-            if not is_mentioned and silent > silent_secs:
-                is_mentioned = True
-                _log.warning("%s: no answer for %.0f s; waiting for it", url, silent_secs)
-    return _given_up(url)
+        wait([outcome], interruption.look_secs())
+        if outcome.done():
+            return outcome
+        silent = clock.monotonic() - since
+        if silent > limit_secs + silent_secs:
+            return _timeout(url, f"no answer for {silent:.0f} s")
+        if not is_mentioned and silent > silent_secs:
+            is_mentioned = True
+            _log.warning("%s: no answer for %.0f s; waiting for it", url, silent_secs)
+    return _timeout(url, _INTERRUPTED)
 
 
-def _given_up(url: str) -> _Outcome[Any]:
-    return _timeout(url, "the program was interrupted before the store answered")
-
-
-def _timeout(url: str, text: str) -> _Outcome[Any]:
-    return _Outcome(None, TimeoutError(errno.ETIMEDOUT, text, url))
+def _timeout(url: str, text: str) -> Future[Any]:
+    outcome = Future[Any]()
+    outcome.set_exception(TimeoutError(errno.ETIMEDOUT, text, url))
+    return outcome

@@ -6,20 +6,18 @@ import copy
 import errno
 import os
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from runhooks import arguments
-from runhooks.stores.backend import Backend, Buffer, StoredObject, forget_file_system
+from runhooks.stores.backend import AnyResult, Backend, Buffer, StoredObject, forget_file_system
 from runhooks.stores.errors import as_os_error, lacks_credentials
-from runhooks.stores.interruption import interrupting
-from runhooks.stores.retry import RetryPolicy, ask, before_any_answer, default_policy, patience_with
+from runhooks.stores.interruption import reading_threads
+from runhooks.stores.retry import RetryPolicy, ask, default_policy
 from runhooks.stores.urls import is_url, joined, normal, top_of
 
 AnyArgument = TypeVar("AnyArgument")
-AnyResult = TypeVar("AnyResult")
 
-#: What is read in one request: an eighth of what is wanted, within these limits.
+# What is read in one request: an eighth of what is wanted, within these limits.
 _LEAST_RANGE_BYTES, _MOST_RANGE_BYTES = 8 << 20, 64 << 20
 _MOST_AT_ONCE = 8
 
@@ -27,16 +25,13 @@ _MOST_AT_ONCE = 8
 def open_store(url: str | os.PathLike[str], retry: RetryPolicy | None = None) -> Store:
     """Return the store of the objects below ``url``. No request is made yet.
 
-    Endpoints and credentials come from where fsspec and the cloud's library look for them:
-    environment variables, ``~/.aws``, ``fsspec.config``.
-
     Args:
         url: Such as ``s3://bucket/run``, ``gs://``, ``az://`` or ``memory://``.
         retry: How long requests are repeated. None: as ``set_retry_policy`` says, else 300 s, or
             10 s until the store has answered for the first time in this process.
 
     Raises:
-        ImportError: The library for the scheme is not installed; the message names it.
+        ImportError: The library for the scheme is not installed.
         ValueError: ``url`` is a path, or its scheme is unknown.
         OSError: The library's configuration is wrong, such as a missing profile.
     """
@@ -47,51 +42,40 @@ def open_store(url: str | os.PathLike[str], retry: RetryPolicy | None = None) ->
 
 
 def open_top(url: str) -> tuple[Store, str]:
-    """Return the store of the whole bucket, or host, that ``url`` is in, and the key of ``url``.
-
-    Raises as ``open_store`` does.
-    """
+    """Return the store of the whole bucket, or host, that ``url`` is in, and the key of ``url``."""
     top, key = top_of(normal(url))
     return Store(top, default_policy()), key
 
 
 class Store:
-    """The objects below one URL. Keys are relative to it; parts of a key are joined by ``/``.
+    """The objects below one URL, by keys relative to it, whose parts are joined by ``/``.
 
-    May be used in several threads, and in a forked child.
-
-    Failures raise the OSError that a disk would raise, with the URL as its ``filename``:
-    FileNotFoundError for a missing object or bucket, PermissionError if access is denied,
-    TimeoutError and others if retries have failed for as long as the RetryPolicy says.
+    May be used in several threads, and in a forked child. Failures raise the OSError that a disk
+    would raise, with the URL as its ``filename``: FileNotFoundError for a missing object or bucket,
+    PermissionError, or TimeoutError and others when retries have failed.
     """
 
     def __init__(self, url: str, retry: RetryPolicy) -> None:
-        #: Where the objects are.
         self.url = url
         self._retry = retry
-        self._patience = patience_with(url)
         self._open()
 
     def __repr__(self) -> str:
         return f"Store({self.url!r})"
 
     def with_retry(self, retry: RetryPolicy) -> Store:
-        """Return the same store, whose requests are repeated as ``retry`` says."""
+        """Return the same store with another policy."""
         other = copy.copy(self)
         other._retry = retry
         return other
 
     def url_of(self, key: str) -> str:
-        """Return the URL of the object ``key``."""
         return joined(self.url, key)
 
     def put(self, key: str, data: Buffer | Sequence[Buffer]) -> None:
         """Create or replace the object ``key``, completely or not at all.
 
-        Args:
-            key: Its key.
-            data: Its content, in one piece or in several. Large content is sent in parts, several
-                at a time.
+        Its content may come in several pieces. Large content is sent in parts, several at a time.
         """
         pieces = [data] if not isinstance(data, Sequence) or isinstance(data, _BYTES) else data
         self._call(key, lambda backend: backend.put(key, pieces), sum(map(len, pieces)))
@@ -99,13 +83,8 @@ class Store:
     def create(self, key: str, data: bytes) -> None:
         """Create the object ``key``; if several processes try at the same time, one succeeds.
 
-        Args:
-            key: Its key.
-            data: Its content. It must differ from what others may write there: where an answer was
-                lost, the content tells whether the object is this one.
-
-        Raises:
-            FileExistsError: An object with other content is there.
+        ``data`` must differ from what others may write there: where an answer was lost, it tells
+        whether the object is this one. Raises FileExistsError if another is there.
         """
         try:
             self._call(key, lambda backend: backend.create(key, data))
@@ -121,19 +100,11 @@ class Store:
         return self._call(key, lambda backend: backend.read(key, start, None))
 
     def read_ranges(self, key: str, ranges: Iterable[tuple[int, int]]) -> list[bytes]:
-        """Return the bytes of the object ``key`` in several ranges, read in parallel.
-
-        Args:
-            key: Its key.
-            ranges: Where each starts and ends.
-        """
+        """Return the bytes of the object ``key`` between several starts and ends, in parallel."""
         return _together(lambda where: self._read_range(key, *where), list(ranges))
 
     def read_into(self, key: str, into: memoryview, start: int = 0) -> None:
-        """Fill ``into`` with the bytes of the object ``key`` from ``start`` on.
-
-        Many are read in ranges, several at a time.
-        """
+        """Fill ``into`` with the bytes of the object ``key`` from ``start`` on."""
         into = into.cast("B")
         size = len(into)
         part = min(max(_LEAST_RANGE_BYTES, -(-size // _MOST_AT_ONCE)), _MOST_RANGE_BYTES)
@@ -145,7 +116,6 @@ class Store:
         _together(fill, range(0, size, part))
 
     def stat(self, key: str) -> StoredObject:
-        """Return the size and the time of the object ``key``."""
         return self._call(key, lambda backend: backend.stat(key))
 
     def objects(self, folder: str = "") -> list[StoredObject]:
@@ -188,13 +158,12 @@ class Store:
     ) -> AnyResult:
         if self._opened_by != os.getpid():  # a forked child has no threads that do the work
             self._open()
-        backend = self._backend
-        retry = self._retry if self._patience.has_answered else before_any_answer(self._retry)
+        url, backend = self.url_of(key), self._backend
         try:
-            return ask(lambda: request(backend), self.url_of(key), retry, self._patience, nbytes)
+            return ask(lambda: request(backend), url, self._retry, nbytes)
         except PermissionError as error:
             if error.__cause__ is not None and lacks_credentials(error.__cause__):
-                self._opened_by = None  # for there may be some at the next request
+                self._opened_by = None  # there may be some at the next request
                 forget_file_system(self.url)
             raise
 
@@ -205,9 +174,8 @@ _BYTES = (bytes, bytearray, memoryview)
 def _together(
     act: Callable[[AnyArgument], AnyResult], items: Sequence[AnyArgument]
 ) -> list[AnyResult]:
-    """Return what ``act`` returns for each of ``items``, several of which it does at a time."""
+    """Return what ``act`` returns for each of ``items``, several at a time."""
     if len(items) < 2:
         return [act(it) for it in items]
-    count = min(len(items), _MOST_AT_ONCE)
-    with ThreadPoolExecutor(count, "runhooks-store") as threads, interrupting():
+    with reading_threads(_MOST_AT_ONCE) as threads:
         return list(threads.map(act, items))

@@ -1,8 +1,4 @@
-"""URLs of object stores: which places are URLs, and how they are taken apart and joined.
-
-They appear in logs, errors and files. So a URL with a password or a query is refused: whoever has
-one tells fsspec instead.
-"""
+"""URLs of object stores: which places are URLs, and how they are taken apart and joined."""
 
 from __future__ import annotations
 
@@ -11,9 +7,11 @@ import re
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _FILE = "file"
-#: The cloud that each scheme belongs to. Below these a place begins with the name of a bucket, and
-#: no user; in az:// the name may be ``container@account``.
-CLOUDS = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "abfs": "az", "abfss": "az"}
+# The clouds of schemes below which a bucket comes first, and no user; its name in az:// may be
+# ``container@account``.
+_CLOUDS = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs"} | dict.fromkeys(
+    ("az", "abfs", "abfss"), "az"
+)
 # As pathlib.Path makes them of URLs; a drive of Windows has one letter.
 _LOST_SLASH = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/(?!/)")
 # As fsspec chains them: ``simplecache::s3://bucket/run``.
@@ -23,17 +21,16 @@ _CHAIN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*::(?=.*://)")
 def is_url(place: str | os.PathLike[str]) -> bool:
     """Return whether ``place`` is a URL, such as ``s3://bucket/run``; ``file://`` is a path.
 
-    Raises:
-        ValueError: It was one, such as ``s3:/bucket/run``, before it lost a slash, or is several,
-            or has a password or a query.
+    Raises ValueError if it was one before it lost a slash, is several, or has a password or a
+    query, which would appear in logs and files.
     """
     text = os.fspath(place)
-    if (chain := _CHAIN.match(text)) is not None:
+    if chain := _CHAIN.match(text):
         url = _shown(text[chain.end() :])
         raise ValueError(
             f"{chain[0]}{url} is a chain of URLs, in which nothing can be saved: write {url!r}"
         )
-    if (lost := _LOST_SLASH.match(text)) is not None:
+    if lost := _LOST_SLASH.match(text):
         url = _shown(f"{lost[1]}://{text[lost.end() :]}")
         raise ValueError(
             f"{url.replace('://', ':/', 1)!r} is neither a URL nor a path: write {url!r}, as a "
@@ -53,11 +50,11 @@ def _shown(url: str) -> str:
     """Return ``url`` with ``***`` for what may be a password or a signature."""
     scheme, separator, rest = url.partition("://")
     user, _, place = rest.rpartition("@")
-    is_name = scheme.lower() in CLOUDS and ":" not in rest.partition("/")[0]
+    is_name = scheme.lower() in _CLOUDS and ":" not in rest.partition("/")[0]
     if ":" in user and not is_name:
         rest = f"***@{place}"
     path, mark, _ = rest.partition("?")
-    return "".join([scheme, separator, path, f"{mark}***" if mark else ""])
+    return f"{scheme}{separator}{path}{mark and '?***'}"
 
 
 def scheme_of(place: str | os.PathLike[str]) -> str:
@@ -68,15 +65,11 @@ def scheme_of(place: str | os.PathLike[str]) -> str:
 
 def cloud_of(url: str) -> str:
     """Return ``"s3"``, ``"gs"`` or ``"az"``, however its scheme is spelled; ``""`` for another."""
-    return CLOUDS.get(scheme_of(url), "")
+    return _CLOUDS.get(scheme_of(url), "")
 
 
 def without_file_scheme(place: str | os.PathLike[str]) -> str | os.PathLike[str]:
-    """Return the path in ``file://<path>``; return anything else unchanged.
-
-    Raises:
-        ValueError: The path is not an absolute one.
-    """
+    """Return the path in ``file://<path>``, which must be absolute; all else unchanged."""
     if scheme_of(place) != _FILE:
         return place
     path = os.fspath(place)[len("file://") :]
@@ -89,13 +82,11 @@ def normal(url: str) -> str:
     """Return ``url`` in its normal spelling: ``S3://bucket//run/`` becomes ``s3://bucket/run``.
 
     Where there is no host, the path begins at the root: ``hdfs:///run`` is not ``hdfs://run``.
-
-    Raises:
-        ValueError: It names no bucket, or has ``..`` in it.
+    Raises ValueError if it names no bucket, or has ``..`` in it.
     """
     scheme, separator, rest = url.partition("://")
     scheme = scheme.lower()
-    if scheme in CLOUDS and rest[:1] in ("", "/"):
+    if scheme in _CLOUDS and rest[:1] in ("", "/"):
         raise ValueError(f"{url!r} names no bucket: write {scheme}://bucket/run")
     parts = [part for part in rest.split("/") if part not in ("", ".")]
     if ".." in parts:
@@ -104,7 +95,7 @@ def normal(url: str) -> str:
 
 
 def _root(rest: str) -> str:
-    """What ``rest`` of a URL begins with if it names no host, as in ``hdfs:///user/me``."""
+    """What ``rest`` begins with if it names no host, as in ``hdfs:///user/me``."""
     return "/" if rest.startswith("/") else ""
 
 
