@@ -28,12 +28,7 @@ _AHEAD_BYTES = 8 << 20  # read at once from a store
 
 
 def place_of(place: str | os.PathLike[str]) -> AnyPath:
-    """Return the path or the URL ``place`` as an object; ``file://`` is a path, ``~`` is expanded.
-
-    Raises:
-        ImportError: A library for the URL is not installed.
-        ValueError: A URL has a scheme that nobody knows.
-    """
+    """Return the path or the URL ``place`` as an object; ``file://`` is a path, ``~`` expanded."""
     plain = without_file_scheme(place)
     if is_url(plain):
         return _stored(os.fspath(plain), default_policy()).unlisted()
@@ -41,11 +36,7 @@ def place_of(place: str | os.PathLike[str]) -> AnyPath:
 
 
 def followed(path: AnyPath) -> AnyPath:
-    """Return the file that ``path`` leads to if it is a link, as each file of a cache may be one.
-
-    Raises:
-        OSError, RuntimeError: It leads to itself.
-    """
+    """Return the file that ``path`` leads to if it is a link, as in a cache."""
     return path.resolve() if isinstance(path, Path) and path.is_symlink() else path
 
 
@@ -59,17 +50,12 @@ def _stored(url: str, policy: RetryPolicy) -> StorePath:
 
 
 def size_of(path: AnyPath) -> int:
-    """Return the size of the regular file ``path`` in bytes.
-
-    Raises:
-        ValueError: It is not a regular file.
-        OSError: It cannot be looked at.
-    """
+    """Return the size of the file ``path`` in bytes; ValueError if it is not a regular one."""
     return path.stat().st_size if isinstance(path, StorePath) else _size(os.lstat(path))
 
 
 def sizes_below(path: AnyPath) -> Callable[[str], int]:
-    """Return what tells the size of a file in the folder ``path`` by its name, as ``size_of``."""
+    """Return what tells the sizes of files in the folder ``path`` by name, as ``size_of``."""
     if not isinstance(path, StorePath):
         return lambda name: size_of(path / name)
     listed = {it.key: it.size for it in path.store.objects(path.key)}  # one request for all
@@ -84,7 +70,7 @@ def sizes_below(path: AnyPath) -> Callable[[str], int]:
 
 
 def size_below(path: AnyPath) -> int:
-    """Return how many bytes the files in the folder ``path`` have, without those behind links."""
+    """Return how many bytes the files below ``path`` have, without those behind links."""
     if isinstance(path, StorePath):
         return sum(it.size for it in path.store.objects(path.key))
     return sum(
@@ -94,17 +80,14 @@ def size_below(path: AnyPath) -> int:
 
 
 def modified(path: AnyPath) -> float:
-    """Return when the folder of a checkpoint was changed last, in seconds since the epoch."""
+    """Return when a folder was changed last, in seconds since the epoch."""
     if isinstance(path, StorePath):
         return max((it.modified for it in path.store.objects(path.key)), default=0.0)
     return os.lstat(path).st_mtime
 
 
 def read_into(path: AnyPath, start: int, into: NDArray[np.uint8]) -> None:
-    """Fill ``into`` with the bytes of the file ``path`` from ``start`` on.
-
-    Raises as ``opened`` does.
-    """
+    """Fill ``into`` with the bytes of the file ``path`` from ``start`` on."""
     if isinstance(path, StorePath):
         path.store.read_into(path.key, into.data, start)
         return
@@ -117,8 +100,8 @@ def read_into(path: AnyPath, start: int, into: NDArray[np.uint8]) -> None:
 def mapped(file: BinaryIO) -> NDArray[np.uint8] | None:
     """Return the memory that an open file is mapped into, to which writing changes no file.
 
-    None if it is not on a disk of this machine: to read a map of a file that another machine has
-    cut short would end the process. None too if it is larger than the memory.
+    None if it is larger than the memory, or on no disk of this machine: to read a map of a file
+    that another machine has cut short would end the process.
     """
     try:
         if not _is_local(os.fstat(file.fileno()).st_dev):
@@ -140,23 +123,17 @@ def _is_local(device: int) -> bool:
 
 @contextmanager
 def opened(path: AnyPath, ahead: bool = True) -> Iterator[tuple[BinaryIO, int]]:
-    """Open the regular file ``path`` for reading; give it and its size in bytes.
+    """Open the file ``path`` for reading; give it and its size; ValueError if not a regular one.
 
-    Args:
-        path: The file.
-        ahead: Whether it is to be read to its end, so that a store is asked for more at a time.
-
-    Raises:
-        ValueError: It is not a regular file.
-        OSError: It cannot be opened.
+    A store is asked for more at a time if it is read to its end: ``ahead``.
     """
     if isinstance(path, StorePath):
         size = path.stat().st_size
         with path.open(_AHEAD_BYTES if ahead else 0) as stored:
             yield cast(BinaryIO, stored), size
         return
-    # Opening a device may have an effect, and opening a FIFO waits for a writer. What is a regular
-    # file now may be something else a moment later: hence the flags, and the second look.
+    # Opening a device may have an effect, and opening a FIFO waits for a writer. A regular file may
+    # be something else a moment later: hence the flags, and the second look.
     size_of(path)
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -169,7 +146,7 @@ def opened(path: AnyPath, ahead: bool = True) -> Iterator[tuple[BinaryIO, int]]:
 
 
 class Shared(Generic[_Key, _Value]):
-    """What several threads want by key: each is made once, and the ``most`` made last are kept."""
+    """What several threads want by key: each is made once, and the ``most`` last are kept."""
 
     def __init__(self, make: Callable[[_Key], _Value], most: int | None = None) -> None:
         self._make = make
@@ -189,11 +166,8 @@ class Shared(Generic[_Key, _Value]):
             making = self._making.get(key)
             if is_new := making is None:
                 making = self._making[key] = Future()
-        if is_new:
-            self._make_now(key, making)
-        return making.result()
-
-    def _make_now(self, key: _Key, making: Future[_Value]) -> None:
+        if not is_new:
+            return making.result()
         try:
             value = self._make(key)
         except BaseException as error:
@@ -207,6 +181,7 @@ class Shared(Generic[_Key, _Value]):
             if self._most is not None and len(self._made) > self._most:
                 del self._made[next(iter(self._made))]
         making.set_result(value)
+        return value
 
 
 @contextmanager
@@ -222,7 +197,7 @@ def local_copy(path: AnyPath) -> Iterator[Path]:
 
 
 def printable(text: object) -> str:
-    """Return ``str(text)`` with escapes for what a terminal would not print."""
+    """Return ``str(text)`` with escapes for what is not printable."""
     shown = str(text)
     return shown if shown.isprintable() else repr(shown)[1:-1]
 

@@ -1,8 +1,7 @@
 """A checkpoint: a folder with one safetensors file, which holds its arrays, states and manifest.
 
-Of one that several ranks have written, or that is in a store, the file lists others, one of each
-rank, and has a table of the blocks that the arrays are made of. It is written last: a checkpoint is
-complete, or absent. Nothing in it is ever executed, as a pickle would be.
+If several ranks have written it, or it is in a store, that file lists others, one of each rank, and
+has a table of the blocks of the arrays. It is written last.
 """
 
 from __future__ import annotations
@@ -19,20 +18,27 @@ from runhooks.arrays.shards import key_of
 from runhooks.checkpoint import states, tensors
 from runhooks.checkpoint.files import Shared, printable, sizes_below
 from runhooks.checkpoint.manifest import ArraySpec, Manifest, NewerFormatError
-from runhooks.checkpoint.shards import OWN, StoredArray, StoredBlock, blocks_in, read_several
+from runhooks.checkpoint.shards import (
+    OWN,
+    BlockTable,
+    Start,
+    StoredArray,
+    StoredBlock,
+    blocks_in,
+    covering,
+    read_several,
+)
 from runhooks.checkpoint.states import EncodedStates
-from runhooks.checkpoint.table import BlockTable, Start, covering
 from runhooks.checkpoint.tensors import COMMIT, STATES, CheckpointFile, Encoding, naming
 from runhooks.contract import Snapshot
 from runhooks.stores.path import AnyPath, StorePath
 
 
 class Checkpoint(NamedTuple):
-    """A checkpoint, as far as it is known without reading its values.
+    """A checkpoint, as its manifest describes it.
 
-    ``step``: -1 if its graph had none. ``wall_time``, ``series_start`` and ``metrics``: as in its
-    manifest. ``complete``: whether its manifest is sound and its files have the sizes that it
-    states; if not, both times are that of the folder. ``modes``: as in its manifest.
+    ``step``: -1 if its graph had none. ``complete``: whether its manifest is sound and its files
+    have the sizes that it states; if not, both times are that of the folder.
     """
 
     path: AnyPath
@@ -45,9 +51,9 @@ class Checkpoint(NamedTuple):
 
 
 class Content(NamedTuple):
-    """A snapshot that can be written: its arrays are checked, its states are bytes already.
+    """A snapshot that can be written: its arrays are checked, its states are bytes.
 
-    ``arrays``: of NumPy; a ``ShardedArray`` is for ranks that write a checkpoint together.
+    ``arrays``: of NumPy, or each a ``ShardedArray`` if ranks write them together.
     """
 
     arrays: Mapping[str, Any]
@@ -57,9 +63,7 @@ class Content(NamedTuple):
 def content_of(snapshot: Snapshot) -> Content:
     """Return ``snapshot`` as it is to be written; objects in its states may change after this.
 
-    Raises:
-        TypeError: An array or a state is of a kind that cannot be saved.
-        ValueError: An array has a name, or a state a depth, that cannot be saved.
+    Raises TypeError or ValueError for an array or a state that cannot be saved.
     """
     tensors.check(snapshot.arrays)
     return Content(snapshot.arrays, states.encode(snapshot.states))
@@ -68,10 +72,7 @@ def content_of(snapshot: Snapshot) -> Content:
 def encoded(
     arrays: Mapping[str, Any], about: Mapping[str, Any], kept: EncodedStates | None = None
 ) -> Encoding:
-    """Return a file with ``arrays`` and the states ``kept``; ``about`` is what it says of itself.
-
-    Raises ValueError if it has too many arrays.
-    """
+    """Return a file with ``arrays`` and the states ``kept``, which says ``about`` of itself."""
     if kept is None:
         return Encoding(arrays, about)
     of_states = {STATES + entry: it for entry, it in kept.arrays.items()}
@@ -84,14 +85,7 @@ def begun_manifest(
     metrics: Mapping[str, float] = MappingProxyType({}),
     modes: Mapping[str, str] = MappingProxyType({}),
 ) -> Manifest:
-    """Return the manifest of a checkpoint that is saved now.
-
-    Args:
-        global_step: The step to record; None if the graph has none.
-        previous: The checkpoint saved before it in the same series; None if it is the first.
-        metrics: The metrics to record.
-        modes: Whether the ``"max"`` or the ``"min"`` of a metric is best, to record.
-    """
+    """Return the manifest of a checkpoint saved now, after ``previous`` of its series."""
     now = clock.wall()
     if previous is not None:  # clocks are set back, and differ from host to host
         now = max(now, math.nextafter(previous.wall_time, math.inf))
@@ -102,42 +96,32 @@ def begun_manifest(
 class StoredCheckpoint:
     """The checkpoint ``path``, of which no more is read than is asked for.
 
-    Nothing but the files of a checkpoint is opened, and of these only regular ones of the stated
-    size: anybody may have made the folder.
+    Only its files are opened, and only regular ones of the stated size: anybody may have made the
+    folder. With ``in_parts``, several ranks read it, and no file is looked at that is not read.
 
-    Attributes:
-        manifest: What it says of itself.
-
-    Args:
-        path: The folder.
-        in_parts: Whether several ranks read it, a part each: no file is looked at that is not read.
-
-    Raises:
-        NotFoundError: There is no such checkpoint.
-        DataLossError: It is damaged, or cannot be read.
-        ValueError: Its format is newer than this version of runhooks.
+    Raises as ``read_checkpoint``.
     """
 
     def __init__(self, path: AnyPath, in_parts: bool = False) -> None:
         self._path = path
         self._head = CheckpointFile(path / COMMIT)
         try:
-            with naming(path, COMMIT):
+            with self._head.naming():
                 self.manifest = Manifest.from_json(self._head.about)
         except NewerFormatError as error:
             raise ValueError(f"checkpoint {printable(path)} cannot be read: {error}") from error
         self._files = Shared(self._opened)
-        self._openers = [
-            partial(self._files.__getitem__, rank) for rank in range(self.manifest.ranks)
-        ]
         self._listed = Shared(self._blocks_of)
         self._names = list(self.manifest.files)
         if not in_parts and self._names:
-            self._check_sizes()
+            size_of = sizes_below(path)
+            for name, digest in self.manifest.files.items():
+                with naming(path, name):
+                    if (size := size_of(name)) != digest.size:
+                        raise ValueError(f"it has {size} bytes and should have {digest.size}")
 
     @property
     def specs(self) -> dict[str, ArraySpec]:
-        """The dtypes and shapes of the arrays, by name."""
         if self._names:
             return {name: spec for name, (spec, _) in self.manifest.arrays.items()}
         entries = self._head.entries.items()
@@ -146,14 +130,11 @@ class StoredCheckpoint:
     def arrays(self, rank: int | None = None, near: Sequence[int] = ()) -> dict[str, StoredArray]:
         """Return the arrays of ``rank``; None: as the chief had those that differed.
 
-        Args:
-            rank: The rank that had them.
-            near: In the files of these ranks, blocks are looked for before they are in the table,
-                of which nothing need be read then.
+        Blocks are looked for in the files of the ranks ``near``, and only then in the table.
         """
         if not self._names:
             return {n: StoredArray.at(lambda: self._head, n, it) for n, it in self.specs.items()}
-        with naming(self._path, COMMIT):
+        with self._head.naming():
             table = BlockTable(self._head, self.manifest.arrays, self.manifest.ranks)
         near = near if self.manifest.ranks > 1 else [0]
         is_far = isinstance(self._path, StorePath)
@@ -165,10 +146,11 @@ class StoredCheckpoint:
 
     def own_arrays(self, rank: int) -> dict[str, StoredArray]:
         """Return those arrays of ``rank`` that differ from the chief's."""
-        own = (it for it in self._files[rank].entries.items() if it[0].endswith(OWN))
+        file = self._files[rank]
         return {
-            key.removesuffix(OWN): StoredArray.at(self._openers[rank], key, ArraySpec(dtype, shape))
-            for key, (dtype, shape, *_) in own
+            key.removesuffix(OWN): StoredArray.at(lambda: file, key, ArraySpec(*entry[:2]))
+            for key, entry in file.entries.items()
+            if key.endswith(OWN)
         }
 
     def states(self, rank: int | None = None) -> dict[str, Any]:
@@ -176,24 +158,22 @@ class StoredCheckpoint:
         file = self._files[self.manifest.chief if rank is None else rank]
         entries = (name for name in file.entries if name.startswith(STATES))
         kept = {name.removeprefix(STATES): it for name, it in file.stream(entries)}
-        with naming(self._path, file.path.name):
-            return states.decode(EncodedStates(self._text(file), kept))
+        with file.naming():
+            return states.decode(EncodedStates(file.text_of_states(), kept))
 
-    def states_without_arrays(self) -> dict[str, Any]:
-        """Return the states of the chief with None in the place of each array in them."""
-        file = self._files[self.manifest.chief]
-        with naming(self._path, file.path.name):
-            return states.without_arrays(self._text(file))
+    def states_without_arrays(self, rank: int | None = None) -> dict[str, Any]:
+        """Return the same with None in the place of each array."""
+        file = self._files[self.manifest.chief if rank is None else rank]
+        with file.naming():
+            return states.without_arrays(file.text_of_states())
 
     def check(self) -> list[str]:
         """Check every file without keeping arrays in memory; return the names of the states."""
         self._head.check()
         found: set[str] = set()
         for rank in range(self.manifest.ranks):
-            file = self._files[rank]
-            file.check()
-            with naming(self._path, file.path.name):
-                found.update(states.without_arrays(self._text(file)))
+            self._files[rank].check()
+            found.update(self.states_without_arrays(rank))
         for array in self.arrays().values():
             array.check()
         return sorted(found)
@@ -201,19 +181,21 @@ class StoredCheckpoint:
     def _blocks(
         self, table: BlockTable, near: Sequence[int], name: str, *part: Start
     ) -> list[StoredBlock]:
-        """The blocks of an array that make up a part, given by its start and shape."""
+        """The blocks of an array that make up the part of a start and a shape."""
         known = [(rank, *it) for rank in near for it in self._listed[rank].get(name, ())]
         found = covering(known, *part) if all(len(it[1]) == len(part[0]) for it in known) else None
         if found is None:
-            with naming(self._path, COMMIT):
+            with self._head.naming():
                 found = table.overlaps(name, *part)
+        files = self._files
         return [
-            StoredBlock(self._openers[it.rank], key_of(name, it.start), *it[1:]) for it in found
+            StoredBlock(partial(files.__getitem__, it.rank), key_of(name, it.start), *it[1:])
+            for it in found
         ]
 
     def _blocks_of(self, rank: int) -> dict[str, list[tuple[Start, Start]]]:
         file = self._files[rank]
-        with naming(self._path, file.path.name):
+        with file.naming():
             return blocks_in(file)
 
     def _opened(self, rank: int) -> CheckpointFile:
@@ -221,30 +203,15 @@ class StoredCheckpoint:
             return self._head
         name = self._names[rank]
         file = CheckpointFile(self._path / name)
-        with naming(self._path, name):
+        with file.naming():
             if file.digest != self.manifest.files[name]:
                 raise ValueError("it is not the file that the checkpoint was completed with")
         _ = file.entries
         return file
 
-    def _check_sizes(self) -> None:
-        size_of = sizes_below(self._path)
-        for name, digest in self.manifest.files.items():
-            with naming(self._path, name):
-                if (size := size_of(name)) != digest.size:
-                    raise ValueError(f"it has {size} bytes and should have {digest.size}")
-
-    @staticmethod
-    def _text(file: CheckpointFile) -> bytes:
-        if file.states is None:
-            raise ValueError("its states are missing")
-        return file.states.encode()
-
 
 def read_checkpoint(path: AnyPath) -> Snapshot:
-    """Return what the checkpoint ``path`` holds, all of it compared with its checksums.
-
-    Of one that several ranks have written: all arrays in whole, and the states of the chief.
+    """Return what the checkpoint ``path`` holds: whole arrays, and the states of the chief.
 
     Raises:
         NotFoundError: There is no such checkpoint.
@@ -256,18 +223,15 @@ def read_checkpoint(path: AnyPath) -> Snapshot:
 
 
 def read_manifest(path: AnyPath) -> Manifest:
-    """Return the manifest of the checkpoint ``path``; check that its files have the stated sizes.
+    """Return the manifest of the checkpoint ``path``, whose files have the sizes that it states.
 
-    Raises as ``read_checkpoint`` does.
+    Raises as ``read_checkpoint``.
     """
     return StoredCheckpoint(path).manifest
 
 
 def looks_like_checkpoint(path: AnyPath) -> bool:
-    """Return whether ``path`` is the folder of a checkpoint, damaged or not.
-
-    True for a folder that cannot be looked into.
-    """
+    """Return whether ``path`` is the folder of a checkpoint, or cannot be looked into."""
     if isinstance(path, StorePath):
         return (path / COMMIT).is_file()
     try:

@@ -1,14 +1,12 @@
 """Finds checkpoints in a directory, TensorFlow's among them.
 
-The latest is the one that was saved last, as in TensorFlow, not the one with the highest step: a
-run may have been taken back to an earlier step and go on from there.
+The latest was saved last, as in TensorFlow: a run may have gone back to an earlier step.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterable
 from contextlib import suppress
 
 from runhooks import clock
@@ -24,7 +22,7 @@ from runhooks.errors import DataLossError, NotFoundError
 from runhooks.stores.interruption import reading_threads
 from runhooks.stores.path import AnyPath, StorePath
 
-#: What follows the name of a checkpoint of TensorFlow in that of the states of its hooks.
+#: Ends the names of folders with the states of hooks of TensorFlow's checkpoints.
 HOOK_STATES = ".hooks"
 
 _INDEX = ".index"
@@ -34,12 +32,12 @@ NAME = re.compile(r".+-(\d+)")
 
 
 def holds_hook_states(path: AnyPath) -> bool:
-    """Return whether ``path`` has the states of hooks, and TensorFlow the checkpoint itself."""
+    """Return whether ``path`` has the states of hooks of a checkpoint of TensorFlow."""
     return path.name.endswith(HOOK_STATES)
 
 
 def tensorflow_checkpoint_near(path: AnyPath) -> str | None:
-    """Return what to say of ``path`` if it is, has or belongs to a checkpoint of TensorFlow."""
+    """Return what to say of ``path`` if it has to do with a checkpoint of TensorFlow."""
     where = printable(path)
     if holds_hook_states(path) and looks_like_checkpoint(path):
         it = where.removesuffix(HOOK_STATES)
@@ -59,9 +57,9 @@ def check_no_tensorflow_checkpoints(checkpoint_dir: str | os.PathLike[str]) -> N
         raise ValueError(
             f"checkpoint_dir {os.fspath(checkpoint_dir)!r} has checkpoints of TensorFlow, "
             f"the latest {latest!r}, which only sessions of a tf.Graph can restore: give another "
-            "checkpoint_dir to start over. To begin with the weights of such a checkpoint, write "
-            f"them once to a .npz file with tf.train.load_checkpoint({latest!r}).get_tensor(name), "
-            "and give Scaffold(init_from=rh.InitFrom('weights.npz'))"
+            "checkpoint_dir to start over. To begin with its weights, write them to a .npz file "
+            f"with tf.train.load_checkpoint({latest!r}).get_tensor(name), and give "
+            "Scaffold(init_from=rh.InitFrom('weights.npz'))"
         )
 
 
@@ -70,7 +68,7 @@ def _read(path: str) -> str:
 
 
 def _latest_of_tensorflow(directory: AnyPath) -> AnyPath | None:
-    """Return what TensorFlow calls the checkpoint that it has saved last in a directory."""
+    """Return what TensorFlow calls its latest checkpoint in a directory."""
     files: dict[str, float] = {}  # when they were written
     with suppress(FileNotFoundError, NotADirectoryError):
         below = directory.files() if isinstance(directory, StorePath) else directory.iterdir()
@@ -84,28 +82,28 @@ def _latest_of_tensorflow(directory: AnyPath) -> AnyPath | None:
 
 
 def find_checkpoints(checkpoint_dir: str | os.PathLike[str]) -> list[Checkpoint]:
-    """Return the checkpoints in a directory, damaged ones too, in the order of saving.
+    """Return the checkpoints in a directory, damaged ones too, in the order of saving, or of steps.
 
-    Checkpoints of one moment come in the order of their steps. Their values are not read.
-
-    Raises:
-        ValueError: One has a newer format.
+    Raises ValueError if one has a newer format.
     """
     directory = place_of(checkpoint_dir)
     paths = _paths(directory)
     while True:
-        found = list(filter(None, _look_at_all(directory, paths)))
+        if isinstance(directory, StorePath):
+            with reading_threads() as threads:
+                found = list(threads.map(_look_at, paths))
+        else:
+            found = list(map(_look_at, paths))
         listed, paths = paths, _paths(directory)
-        # If another process has removed one meanwhile, a newer one may be there that is not listed.
+        # If one was removed meanwhile, there may be a newer one that is not listed.
         if paths >= listed:
-            return sorted(found, key=lambda it: (it.wall_time, it.step, it.path))
+            return sorted(filter(None, found), key=lambda it: (it.wall_time, it.step, it.path))
 
 
 def checkpoints(checkpoint_dir: str | os.PathLike[str]) -> list[str]:
     """Return the paths of the complete checkpoints in a directory, in the order of saving.
 
-    Complete means that the manifest is sound and each file has the size that it states. The
-    contents of the files are checked when they are read.
+    Complete: the manifest is sound, and each file has the size that it states.
     """
     return [str(it.path) for it in find_checkpoints(checkpoint_dir) if it.complete]
 
@@ -139,13 +137,6 @@ def _paths(directory: AnyPath) -> set[AnyPath]:
         with suppress(FileNotFoundError, NotADirectoryError):
             found.update(directory.iterdir())
     return {path for path in found if not holds_hook_states(path)}
-
-
-def _look_at_all(directory: AnyPath, paths: Collection[AnyPath]) -> Iterable[Checkpoint | None]:
-    if not isinstance(directory, StorePath):
-        return map(_look_at, paths)
-    with reading_threads() as threads:
-        return list(threads.map(_look_at, paths))
 
 
 def _look_at(path: AnyPath) -> Checkpoint | None:

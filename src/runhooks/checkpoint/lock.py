@@ -1,8 +1,8 @@
 """One process at a time saves checkpoints in a directory, of a disk or of a store.
 
-A store has no locks that end with the process that holds them. So the process that began last has
-the directory: it leaves an object there, numbered, and one that finds a higher number than its own
-when it is about to complete a checkpoint stops. A process that was killed is in nobody's way.
+A store has no locks that end with their process. So the process that began last has the directory:
+it leaves a numbered object there, and one that finds a higher number than its own when it is about
+to complete a checkpoint stops.
 """
 
 from __future__ import annotations
@@ -35,18 +35,7 @@ _RELEASING = RetryPolicy(secs=5)
 
 
 class Claim:
-    """The claim of this process to a directory of a store, taken over from whoever had it.
-
-    Args:
-        place: The directory.
-
-    Attributes:
-        place: The directory.
-        users: How many in this process rely on it.
-
-    Raises:
-        OSError: The store cannot be reached.
-    """
+    """The claim of this process to a directory of a store, taken over from whoever had it."""
 
     def __init__(self, place: StorePath) -> None:
         self.place = place
@@ -65,7 +54,6 @@ class Claim:
         return self._pid == os.getpid()
 
     def check(self) -> None:
-        """Raise RuntimeError if another process has taken the directory over."""
         names = self._names()
         if self._name in names[-1:]:
             return
@@ -75,8 +63,13 @@ class Claim:
             "therefore saves no more there: let one process at a time save in a directory"
         )
 
-    def release(self) -> None:
-        """Give it back, unless the store cannot be reached: nobody has to wait for that."""
+    def leave(self) -> None:
+        """Count one user less; give it back after the last, if the store can be reached."""
+        with _claiming:
+            self.users -= 1
+            if self.users or not self.is_held():
+                return
+            del _claims[self.place]
         with suppress(OSError):
             self.place.store.with_retry(_RELEASING).delete([self._key(self._name)])
 
@@ -95,31 +88,17 @@ class Claim:
         return printable(content.decode(errors="replace"))
 
 
-_claims: dict[StorePath, Claim] = {}  # of this process
+_claims: dict[StorePath, Claim] = {}
 
 
-def claim(place: StorePath) -> Claim:
-    """Return the claim of this process to the directory ``place``, made now if there is none.
-
-    Raises:
-        OSError: The store cannot be reached.
-    """
+def _claim_of(place: StorePath) -> Claim:
+    """Return the claim of this process to ``place``, made now if there is none, for one user."""
     with _claiming:
         held = _claims.get(place)
         if held is None or not held.is_held():
             held = _claims[place] = Claim(place)
         held.users += 1
         return held
-
-
-def release(held: Claim) -> None:
-    """Give a claim back when the last of its users does."""
-    with _claiming:
-        held.users -= 1
-        if held.users or not held.is_held():
-            return
-        del _claims[held.place]
-    held.release()
 
 
 def check_claim(directory: StorePath) -> None:
@@ -152,7 +131,7 @@ class _LockedFile:
         return self.descriptor >= 0 and _is_at(self.path, self.descriptor)
 
     def leave(self) -> None:
-        """Count one user less; release the lock after the last, unless a fork has."""
+        """Count one user less; release the lock after the last."""
         with _guard:
             self.users -= 1
             if self.users or self.descriptor < 0:
@@ -173,16 +152,14 @@ _sole: weakref.WeakValueDictionary[str, DirectoryLock] = weakref.WeakValueDictio
 class DirectoryLock:
     """A lock on a directory of checkpoints, shared within this process except by ``sole`` users.
 
-    In a group of ranks, which save together, the chief alone takes it.
-
-    The system releases it when the process ends, however it ends; a forked child does not hold it,
-    but for the moment in which it is forked. If the process is killed in that moment, ``acquire``
-    waits for the child. Where the system or the file system has no such locks, nothing is locked. A
-    directory in a store is claimed: whoever comes later has it.
+    In a group of ranks, the chief alone takes it. The system releases it when the process ends. A
+    forked child holds it for a moment; ``acquire`` waits for one whose parent was killed then.
+    Without such locks in the file system, nothing is locked. A directory in a store is claimed:
+    whoever comes later has it.
 
     Args:
         directory: The directory.
-        claims: Whether to claim one in a store; checkpoints of TensorFlow's savers are theirs.
+        claims: Whether to claim one in a store, where TensorFlow's savers do without.
         sole: Whether to refuse another sole user within this process, as a second session is.
     """
 
@@ -201,9 +178,8 @@ class DirectoryLock:
         """Take the lock, creating the directory; do nothing if it is held here already.
 
         Raises:
-            RuntimeError: If another process holds it, naming that process and its host, or another
-                sole user of this one.
-            OSError: If the store of the directory cannot be reached.
+            RuntimeError: Another process holds it, or another sole user in this one.
+            OSError: The store of the directory cannot be reached.
         """
         if self._file is not None and self._file.is_held():
             return
@@ -220,15 +196,15 @@ class DirectoryLock:
     def release(self) -> None:
         """Release the lock; do nothing if it is not held."""
         self._leave_alone()
-        claimed, self._claim = self._claim, None
-        if claimed is not None:
-            release(claimed)
+        claim, self._claim = self._claim, None
+        if claim is not None:
+            claim.leave()
         self._leave_file()
 
     def _take(self) -> None:
         if isinstance(self._directory, StorePath):
             if self._claim is None or not self._claim.is_held():
-                self._claim = claim(self._directory)
+                self._claim = _claim_of(self._directory)
             return
         if self._directory is None:
             return
@@ -256,9 +232,14 @@ class DirectoryLock:
                 try:
                     file = _lock_file(fcntl, directory)
                 except _HeldError as error:
-                    if waits and _has_ended(error.owner):
+                    owner = str(error)
+                    if waits and _has_ended(owner):
                         return False
-                    raise RuntimeError(str(error)) from None
+                    raise RuntimeError(
+                        f"another process saves checkpoints in {str(directory)!r}: {owner!r}. Stop "
+                        "it, give another directory, or pass is_chief=False in all processes of a "
+                        "training but one"
+                    ) from None
                 if file is None:
                     return True
                 _locked[key] = file
@@ -291,26 +272,28 @@ class DirectoryLock:
 
 
 class _HeldError(Exception):
-    """Another process, ``owner``, has locked the directory."""
-
-    def __init__(self, directory: Path, owner: str) -> None:
-        super().__init__(
-            f"another process saves checkpoints in {str(directory)!r}: {owner!r}. Stop it, give "
-            "another directory, or pass is_chief=False in all processes of a training but one"
-        )
-        self.owner = owner
+    """Another process, the argument, has locked the directory."""
 
 
 def _has_ended(owner: str) -> bool:
     """Whether the process that ``owner`` names was one of this host, and is no more."""
     found = _OWNER.fullmatch(owner)
-    if found is None or found["host"] != socket.gethostname():
-        return False
+    return (
+        found is not None
+        and found["host"] == socket.gethostname()
+        and not is_alive(int(found["pid"]))
+    )
+
+
+def is_alive(pid: int) -> bool:
+    """Return whether this host has a process of that number."""
     try:
-        os.kill(int(found["pid"]), 0)
-    except (OSError, OverflowError) as error:
-        return isinstance(error, ProcessLookupError)
-    return False
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 def _lock_file(fcntl: Any, directory: Path) -> _LockedFile | None:
@@ -326,12 +309,12 @@ def _lock_file(fcntl: Any, directory: Path) -> _LockedFile | None:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except (BlockingIOError, PermissionError):
                 owner = os.pread(descriptor, _MOST_OWNER_BYTES, 0).decode("utf-8", "replace")
-                raise _HeldError(directory, owner.strip() or "unknown") from None
+                raise _HeldError(owner.strip() or "unknown") from None
             except OSError as error:
                 _log.info("%s cannot be locked: %s", directory, error)
                 return None
             if not _is_at(path, descriptor):
-                continue  # somebody has removed it: this is a lock on nothing
+                continue  # it was removed: this is a lock on nothing
             with suppress(OSError):  # of a full disk: it is locked all the same
                 os.ftruncate(descriptor, 0)
                 os.pwrite(descriptor, f"{_this_process()}\n".encode(), 0)
@@ -347,7 +330,7 @@ def _is_at(path: Path, descriptor: int) -> bool:
 
 
 def _forget_in_child() -> None:
-    """Let go of the locks of the parent, whose open files a forked child shares."""
+    """Let go of the parent's locks, whose open files a forked child shares."""
     global _guard, _claiming
     _guard, _claiming = threading.RLock(), threading.Lock()  # a thread of the parent may hold them
     for file in _locked.values():

@@ -42,18 +42,18 @@ class BackgroundSave:
     """Calls ``save()``, which saves the checkpoint ``path``, while the caller goes on.
 
     The interpreter does not exit before it is done, except at a second Ctrl-C. A forked child has
-    no part in it.
+    no part in it. ``raised``: whether ``wait`` has raised its error.
     """
 
     def __init__(self, path: str, save: Callable[[], object]) -> None:
         self.path = path
+        self.raised = False
         self._save = save
         self._error: BaseException | None = None
-        self._raised = False
         self._pid = os.getpid()
         self._claim = threading.Lock()  # of the thread, or of ``cancel``
-        # To wait for the thread itself is not safe: on CPython 3.11 a Ctrl-C during Thread.join
-        # makes the interpreter believe that the thread has ended, and exit.
+        # On CPython 3.11, a Ctrl-C during Thread.join makes the interpreter believe that the thread
+        # has ended, and exit.
         self._ended = threading.Event()
 
     def start(self) -> None:
@@ -65,10 +65,7 @@ class BackgroundSave:
             self._run()
 
     def cancel(self) -> bool:
-        """Give up the save unless it runs already; return whether it will never run.
-
-        A Ctrl-C during ``start`` leaves that open.
-        """
+        """Give up the save unless it runs already; return whether it will never run."""
         if not self._claim.acquire(blocking=False):
             return False
         self._forget()
@@ -80,18 +77,13 @@ class BackgroundSave:
         """Whether it has ended, with or without success; ``wait`` then returns at once."""
         return self._ended.is_set() or os.getpid() != self._pid
 
-    @property
-    def raised(self) -> bool:
-        """Whether ``wait`` has raised its error already."""
-        return self._raised
-
     def wait(self) -> None:
         """Return when the checkpoint is on the disk; raise the error that saving it failed with."""
         if not self.done:
             with interrupting():
                 self._ended.wait()
         if self._error is not None:
-            self._raised = True
+            self.raised = True
             self._forget()
             raise self._error
 
@@ -107,7 +99,7 @@ class BackgroundSave:
         else:
             self._forget()
         finally:
-            self._save = _nothing  # what it has written is needed no more
+            del self._save  # and what it has written
             self._ended.set()
 
     def _forget(self) -> None:
@@ -115,15 +107,11 @@ class BackgroundSave:
             del _saves[self.path]
 
 
-def _nothing() -> None:
-    pass
-
-
 _saves: dict[str, BackgroundSave] = {}
 
 
 def save_under_way(path: str) -> BackgroundSave | None:
-    """Return the background save of ``path``, whichever ``Saver`` of the process started it.
+    """Return the background save of ``path`` that any ``Saver`` of the process has started.
 
     None if there is none, if it has succeeded, or if its error was raised already.
     """
@@ -132,7 +120,7 @@ def save_under_way(path: str) -> BackgroundSave | None:
 
 @atexit.register
 def _finish() -> None:
-    """Go on waiting where a Ctrl-C has ended the interpreter's own waiting for threads."""
+    """Wait where a Ctrl-C has ended the interpreter's own waiting for threads."""
     for save in list(_saves.values()):
         with suppress(Exception):  # was logged
             save.wait()
@@ -145,8 +133,8 @@ _EVERY_N_HOURS = 10_000.0
 class Saver:
     """Saves checkpoints as ``tf.compat.v1.train.Saver`` does, and deletes old ones.
 
-    Use a saver from one thread only. In a group of ranks, all of them save in the same steps, and
-    all of them call ``restore_latest``.
+    Use a saver from one thread only. In a group of ranks, all save in the same steps, and all call
+    ``restore_latest``.
 
     Args:
         var_list: The variables to save and restore, or their names. None: all of the session.
@@ -154,17 +142,15 @@ class Saver:
             an earlier process saved under the same name. None or 0: all.
         keep_checkpoint_every_n_hours: Also keep one older checkpoint every this many hours.
         keep: Rules such as ``KeepLast(3)`` and ``KeepBest(test.metric("accuracy"))``, instead of
-            ``max_to_keep`` and ``keep_checkpoint_every_n_hours``. A checkpoint is kept if any rule
-            wants it, and the newest always is.
+            the two numbers. A checkpoint is kept if any rule wants it, and the newest always is.
         asynchronous: Whether ``save`` returns as soon as it has the values, while a thread writes
             them. The next ``save``, ``restore`` or ``wait`` waits for that thread and raises its
-            error. ``save`` copies what later runs change, such as torch tensors and the state of a
-            jax graph, to memory that the next save reuses.
+            error. What later runs change is copied, to memory that the next save reuses.
 
     Raises:
         TypeError: An argument has the wrong type.
         ValueError: An argument is out of range, ``keep`` is given together with an argument that
-            it replaces, or it has ``KeepBest`` rules of two metrics of one name.
+            it replaces, or has ``KeepBest`` rules of two metrics of one name.
     """
 
     def __init__(
@@ -181,28 +167,25 @@ class Saver:
         self._only = None if var_list is None else [_name(variable) for variable in var_list]
         self._keep = _rules(max_to_keep, keep_checkpoint_every_n_hours, keep)
         self._asynchronous = asynchronous
-        # By save_path, with the session that saves it: before the next one does, others may have
-        # removed or added some.
+        # By save_path, with the session: before the next one saves, some may be removed or added.
         self._series: dict[AnyPath, tuple[weakref.ref[RawSession], Series]] = {}
         self._under_way: BackgroundSave | None = None
         self._reusable: Mapping[str, NDArray[Any]] = {}
 
     @property
     def best_rules(self) -> list[KeepBest]:
-        """The ``KeepBest`` rules of ``keep``."""
         return [rule for rule in self._keep or () if isinstance(rule, KeepBest)]
 
     @property
     def is_partial(self) -> bool:
-        """Whether it saves and restores some of the variables alone, those in ``var_list``."""
+        """Whether it has a ``var_list``."""
         return self._only is not None
 
     @property
     def last_checkpoints(self) -> list[str]:
         """The paths of the checkpoints that still exist, oldest first for each ``save_path``.
 
-        Checkpoints of earlier processes are included after the first ``save``. A checkpoint that is
-        still being saved is not listed.
+        Those of earlier processes are included after the first ``save``.
         """
         return [str(it.path) for _, series in self._series.values() for it in series.saved]
 
@@ -212,7 +195,7 @@ class Saver:
         save_path: str | os.PathLike[str],
         global_step: Any = None,
     ) -> str:
-        """Save the session as ``<save_path>-<global_step>``.
+        """Save the session as ``<save_path>-<global_step>``, and return that path.
 
         When it returns (or when ``wait`` does, if ``asynchronous``), the checkpoint is on disk, and
         superseded ones are deleted. If the directory had to be created, the file system decides
@@ -222,9 +205,6 @@ class Saver:
             sess: The session.
             save_path: The path of the checkpoint without its step.
             global_step: A number or a tensor. None: the path is ``save_path`` itself.
-
-        Returns:
-            The path of the checkpoint.
 
         Raises:
             OSError: It cannot be written. All earlier checkpoints are still there.
@@ -336,7 +316,6 @@ class Saver:
         return snapshot
 
     def _metrics_of(self, step: int | None) -> dict[str, float]:
-        """Return the values at ``step`` of the metrics by which checkpoints are ranked."""
         if step is None:
             return {}
         values = {rule.name: rule.metric.by_step() for rule in self.best_rules}
@@ -346,12 +325,9 @@ class Saver:
 def restore_latest(
     saver: Saver, sess: RawSession, checkpoint_dir: str | os.PathLike[str]
 ) -> str | None:
-    """Restore the sound checkpoint of a directory that was saved last.
+    """Restore the sound checkpoint of a directory that was saved last; return its path, if any.
 
     A damaged one is skipped with one warning. All ranks of a group call it, and restore the same.
-
-    Returns:
-        Its path; None if the directory has no checkpoint.
 
     Raises:
         DataLossError: All checkpoints are damaged.
@@ -382,15 +358,13 @@ def _rules(
 
 
 def _check_metrics(rules: Iterable[KeepBest]) -> None:
-    """Raise ValueError if ``rules`` go by different metrics of one name."""
     known: dict[str, RankedMetric] = {}
     for rule in rules:
         first = known.setdefault(rule.name, rule.metric)
         if first != rule.metric:
             raise ValueError(
                 f"keep has KeepBest rules of two metrics called {rule.name!r}, {first!r} and "
-                f"{rule.metric!r}, and checkpoints know metrics by name: give the metrics "
-                "different names"
+                f"{rule.metric!r}: give them different names"
             )
 
 

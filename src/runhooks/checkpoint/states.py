@@ -31,18 +31,15 @@ from runhooks.arrays.registry import library_of, unpack
 from runhooks.checkpoint.files import printable
 from runhooks.checkpoint.tensors import is_unicode
 
-# Python reads 4300 digits of an int unless told otherwise, and never fewer than 640.
-_MOST_INT_BITS = 2000
-# Each level takes up to three of JSON's, of which Python reads about 1000.
-_MOST_LEVELS = 100
+_MOST_INT_BITS = 2000  # Python never reads fewer than 640 digits
+_MOST_LEVELS = 100  # each takes up to three of JSON's, of which Python reads about 1000
 _DTYPE = re.compile(r"[<>|=]?[\w./-]{1,40}(\[\w+\])?", re.ASCII)
-# Where torch puts the versions of modules' classes in a state dict, for ``load_state_dict``.
-_VERSIONS = "_metadata"
+_VERSIONS = "_metadata"  # of modules' classes, which torch puts there for ``load_state_dict``
 _WITH_SURROGATES = ("utf-8", "surrogatepass")
 
 
 class EncodedStates(NamedTuple):
-    """States as bytes: ``text``, which is JSON, and the bytes of arrays by their entry in it."""
+    """States as ``text``, which is JSON, and the bytes of arrays by their entry in it."""
 
     text: bytes
     arrays: dict[str, NDArray[np.uint8]]
@@ -51,9 +48,8 @@ class EncodedStates(NamedTuple):
 def encode(states: Mapping[str, Any]) -> EncodedStates:
     """Return ``states`` as bytes, which later changes of the states do not reach.
 
-    Raises:
-        TypeError: A value would not come back as what it is. The message names its key.
-        ValueError: A value is nested too deeply, or contains itself.
+    Raises TypeError for a value that would not come back as what it is, ValueError for one that is
+    nested too deeply.
     """
     encoder = _Encoder()
     text = json.dumps(encoder.value(dict(states)))
@@ -61,12 +57,7 @@ def encode(states: Mapping[str, Any]) -> EncodedStates:
 
 
 def decode(encoded: EncodedStates) -> dict[str, Any]:
-    """Return the states.
-
-    Raises:
-        ValueError: They are damaged, or make no sense.
-        ImportError: The library of an array is not installed.
-    """
+    """Return the states. Raises ValueError if they make no sense, ImportError."""
     unused = dict(encoded.arrays)
 
     def array(entry: str, library: str, dtype: str, shape: list[int]) -> Any:
@@ -80,15 +71,12 @@ def decode(encoded: EncodedStates) -> dict[str, Any]:
 
 
 def without_arrays(text: bytes) -> dict[str, Any]:
-    """Return the states in ``text`` with None in the place of each array.
-
-    Raises ValueError as ``decode`` does.
-    """
+    """Return the states in ``text`` with None in the place of each array."""
     return _loaded(text, lambda *_: None)
 
 
 class _Encoder:
-    """Makes JSON of values; ``arrays``: the bytes of the arrays met so far."""
+    """Makes JSON of values, and collects the bytes of ``arrays``."""
 
     def __init__(self) -> None:
         self.arrays: dict[str, NDArray[np.uint8]] = {}

@@ -1,7 +1,6 @@
 """Arrays as a safetensors file, laid out as https://huggingface.co/docs/safetensors says.
 
-The files of a checkpoint are such files: what other programs do not know stands in the strings of
-the header's ``__metadata__``.
+Those of a checkpoint have these strings in the header's ``__metadata__``:
 
     crc32c    the CRC-32C of all else in the header, as 8 hexadecimal digits
     dtypes    the dtypes of arrays that are stored as their bytes, as JSON, if there are any
@@ -9,8 +8,8 @@ the header's ``__metadata__``.
     runhooks  what the file says of itself, as JSON
     states    the states of hooks and inputs, as JSON; their arrays are in the file
 
-So a part of a file can be read, and checked, without the rest. An array whose dtype the format
-lacks, such as complex128, is stored as its bytes: uint8, with one more dimension.
+An array whose dtype the format lacks, such as complex128, is stored as its bytes: uint8, with one
+more dimension.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ import math
 import re
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property, lru_cache, reduce
 from json.encoder import encode_basestring_ascii as quoted
 from operator import itemgetter
@@ -62,34 +61,27 @@ _DTYPES = {
 }
 _CODES = {name: code for code, name in _DTYPES.items()}
 _LENGTH = struct.Struct("<Q")
-#: How a header begins that has checksums.
 _BEGIN = b'{"__metadata__":{"crc32c":"'
 _FOREIGN = '{"__metadata__":{"format":"pt"}'
 
 PIECE_BYTES = 4 << 20
 _MOST_PIECES = 4  # of a file that are kept
-#: Half a million arrays; the most that other programs read.
-_MOST_HEADER_BYTES = 100_000_000
+_MOST_HEADER_BYTES = 100_000_000  # that other programs read: half a million arrays
 _FIRST_BYTES = 64 << 10  # enough for the header of a few hundred arrays
 
-#: What the format's little-endian items are not, as ``dtype.str`` begins.
-_FOREIGN_ORDER = ">"
-#: Where memory must begin for JAX on a CPU to use it as it is.
-_ALIGNMENT = 64
+_FOREIGN_ORDER = ">"  # as ``dtype.str`` begins; the format's items are little-endian
+_ALIGNMENT = 64  # of memory that JAX on a CPU uses as it is
 
 _SMALL_BYTES = 2 << 10
 _MOST_BUFFERS = 16  # that are rather written one by one than joined
 _SPAN_BYTES = 64 << 20  # that are read at once
 _GAP_BYTES = 64 << 10  # that are rather read than asked around
 
-#: The file that makes a checkpoint complete.
-COMMIT = "checkpoint.safetensors"
-#: What precedes the names of the arrays of states in a file.
-STATES = "__states__/"
+COMMIT = "checkpoint.safetensors"  # makes a checkpoint complete
+STATES = "__states__/"  # begins the names of the arrays of states
 
-
-#: An array in a file: its dtype and shape, and where its bytes start and end, counted from the end
-#: of the header. A plain tuple, which the garbage collector need not look at again and again.
+#: The dtype and shape of an array, and where its bytes start and end after the header. A plain
+#: tuple, which the garbage collector does not visit again and again.
 Entry = tuple[str, tuple[int, ...], int, int]
 
 
@@ -116,12 +108,12 @@ def _misnamed(name: str) -> ValueError:
 
 
 def spec_of(array: Any) -> ArraySpec:
-    """Return the dtype and the shape of ``array``."""
+    """Return the name of the dtype, and the shape."""
     return ArraySpec(_name_of(array.dtype), array.shape)
 
 
 def _specs_of(arrays: Mapping[str, Any]) -> dict[str, ArraySpec]:
-    """The same object for all of one kind, of which there are few."""
+    """One object for all of a kind."""
     kinds: dict[tuple[Any, ...], ArraySpec] = {}
     specs = {}
     for name, array in arrays.items():
@@ -133,13 +125,8 @@ def _specs_of(arrays: Mapping[str, Any]) -> dict[str, ArraySpec]:
 class Encoding:
     """A file of a checkpoint that is to be written: its header, and the pieces that follow.
 
-    Args:
-        arrays: By name; ``check`` them first. They are read when the pieces are.
-        about: What the file says of itself, for JSON.
-        states: The states in it, as JSON, if it has any.
-
-    Raises:
-        ValueError: There are too many arrays.
+    ``arrays`` are read when the pieces are; ``check`` them first. ``about`` is for JSON, ``states``
+    is JSON. Raises ValueError if there are too many arrays.
     """
 
     def __init__(
@@ -159,7 +146,6 @@ class Encoding:
         self._tail = f'",{tail}}}'.encode()
         pieces = 8 * -(-size // PIECE_BYTES)
         unpadded = len(_BEGIN) + len('00000000","pieces":"') + pieces + len(self._tail)
-        #: How many bytes the header has.
         self.header_bytes = -(-(_LENGTH.size + unpadded) // _ALIGNMENT) * _ALIGNMENT
         if self.header_bytes > _MOST_HEADER_BYTES:
             raise ValueError(f"{len(arrays)} arrays are too many for a checkpoint: stack some")
@@ -169,12 +155,14 @@ class Encoding:
         return self.header_bytes + self._offsets[name]
 
     def pieces(self) -> Iterator[list[Any]]:
-        """Yield what follows the header, ``PIECE_BYTES`` at a time, each as a few buffers."""
+        """Yield what follows the header, ``PIECE_BYTES`` at a time, as a few buffers."""
         parts: list[Any] = []
         room = PIECE_BYTES
         for array in self._arrays:
             array = np.asarray(array)
-            data = array.tobytes() if _is_small(array) else as_bytes(array)
+            # A copy of few bytes costs less than a view of them.
+            is_small = array.nbytes <= _SMALL_BYTES and array.dtype.str[0] != _FOREIGN_ORDER
+            data = array.tobytes() if is_small else as_bytes(array)
             while len(data) >= room:
                 yield _few([*parts, data[:room]])
                 data, parts, room = data[room:], [], PIECE_BYTES
@@ -201,17 +189,10 @@ def _few(buffers: list[Any]) -> list[Any]:
     return buffers if len(buffers) < _MOST_BUFFERS else [b"".join(buffers)]
 
 
-def _is_small(array: NDArray[Any]) -> bool:
-    """Whether a copy of its bytes costs less than a view of them."""
-    return array.nbytes <= _SMALL_BYTES and array.dtype.str[0] != _FOREIGN_ORDER
-
-
 def foreign_header(specs: Mapping[str, ArraySpec]) -> tuple[bytes, dict[str, int]]:
     """Return the header of a file for other programs, and where in it each array begins.
 
-    Raises:
-        TypeError: An array has a dtype that the format itself lacks.
-        ValueError: It has a name that the format cannot hold.
+    Raises TypeError for a dtype, ValueError for a name, that the format itself cannot hold.
     """
     for name, spec in specs.items():
         if name == "__metadata__" or not is_unicode(name):
@@ -219,7 +200,7 @@ def foreign_header(specs: Mapping[str, ArraySpec]) -> tuple[bytes, dict[str, int
         if spec.dtype not in _CODES:
             raise TypeError(f"{name!r} is {spec.dtype}, which .safetensors cannot hold")
     listed, offsets, _ = _listed(specs)
-    # Some refuse a file that does not say for whom it was written, which makes no difference.
+    # Some refuse a file that does not say for whom it was written.
     text = ",".join([_FOREIGN, *listed]).encode() + b"}"
     text = text.ljust(-(-len(text) // _LENGTH.size) * _LENGTH.size)
     at = _LENGTH.size + len(text)
@@ -227,7 +208,7 @@ def foreign_header(specs: Mapping[str, ArraySpec]) -> tuple[bytes, dict[str, int
 
 
 def _listed(specs: Mapping[str, ArraySpec]) -> tuple[list[str], dict[str, int], int]:
-    """What a header says of arrays, where after it each begins, in that order, and the end."""
+    """What a header says of arrays, where each begins after it, in that order, and the end."""
     kinds = {spec: _kind(*spec) for spec in set(specs.values())}
     kept = [(name, kinds[spec]) for name, spec in specs.items()]
     offsets, end = {}, 0
@@ -241,11 +222,11 @@ def _listed(specs: Mapping[str, ArraySpec]) -> tuple[list[str], dict[str, int], 
 
 
 def _kind(dtype: str, shape: Sequence[int]) -> tuple[tuple[bool, int], int, str]:
-    """Where arrays of this kind stand in a file, their size, and how a header begins to tell."""
+    """The key by which arrays of this kind are sorted, their size, and the begin of their entry."""
     item, code = item_bytes(dtype), _CODES.get(dtype)
     size = math.prod(shape) * item
     dims = [*map(int, shape)] if code else [*map(int, shape), item]
-    # First those after which memory is aligned, then the widest items: so none is out of line.
+    # Those after which memory is aligned come first, then the widest items: all are aligned.
     place = size % _ALIGNMENT != 0, -item
     return place, size, f'"dtype":"{code or "U8"}","shape":{dims},'
 
@@ -261,34 +242,28 @@ def as_bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
 class TensorFile:
     """A safetensors file of any program, of which the header is read.
 
-    Raises:
-        ValueError: It is not such a file.
-        OSError: It cannot be read.
+    Raises ValueError if it is not such a file, OSError if it cannot be read.
     """
 
-    #: The CRC-32C of each piece; None where the file has none.
-    sums: Sequence[int] | None = None
-
-    #: The dtypes of arrays that are stored as their bytes.
-    dtypes: Mapping[str, str] = MappingProxyType({})
+    sums: Sequence[int] | None = None  # the CRC-32C of each piece
+    dtypes: Mapping[str, str] = MappingProxyType({})  # of arrays that are stored as their bytes
 
     def __init__(self, path: AnyPath) -> None:
         self.path = path
         with opened(path, ahead=False) as (file, size):
             self._header = _header_of(file, size)
             self._map = self._mapped(file)
-        #: How many bytes follow the header.
         self.nbytes = size - len(self._header)
         self._sound: set[int] = set()  # numbers of the pieces in the map that were compared
         # Small arrays are near each other, and are asked for one by one.
-        self._pieces = Shared[int, NDArray[np.uint8]](self._kept, _MOST_PIECES)
+        self._pieces = Shared[int, NDArray[np.uint8]](self._piece, _MOST_PIECES)
 
     def _mapped(self, file: BinaryIO) -> NDArray[np.uint8] | None:
         return None  # other programs write anew into files that are there
 
     @property
     def is_of_checkpoint(self) -> bool:
-        """Whether it is a file of a checkpoint, whose entries alone do not tell its arrays."""
+        """Whether it is a file of a checkpoint."""
         return self._header.startswith(_BEGIN, _LENGTH.size)
 
     @cached_property
@@ -313,10 +288,7 @@ class TensorFile:
         return found
 
     def stream(self, wanted: Iterable[str]) -> Iterator[tuple[str, NDArray[Any]]]:
-        """Yield the arrays ``wanted`` by name, as they lie in the file.
-
-        Some share memory, in which none overlap. Raises as ``data`` does.
-        """
+        """Yield the arrays ``wanted``, as they lie in the file; some share memory, none overlap."""
         listed = sorted(((self.entries[name], name) for name in wanted), key=lambda it: it[0][2:])
         for span in _spans(listed):
             (*_, begin, _), _ = span[0]
@@ -329,9 +301,7 @@ class TensorFile:
     def data(self, first: int, last: int) -> NDArray[np.uint8]:
         """Return the bytes from ``first`` to ``last``, counted from the end of the header.
 
-        Raises:
-            ValueError: They are damaged.
-            OSError: They cannot be read.
+        Raises ValueError if they are damaged.
         """
         if self.sums is not None and self._map is None and last - first < PIECE_BYTES:
             return self._joined(first, last)
@@ -340,7 +310,7 @@ class TensorFile:
         return self._read(begin, end)[first - begin : last - begin]
 
     def _joined(self, first: int, last: int) -> NDArray[np.uint8]:
-        """Bytes of one piece, or of two, which are kept for whoever asks for their neighbours."""
+        """Bytes of one piece, or of two, which are kept for their neighbours."""
         if first == last:
             return _memory(0)
         number, last_number = first // PIECE_BYTES, (last - 1) // PIECE_BYTES
@@ -353,11 +323,8 @@ class TensorFile:
         joined[len(found) :] = self._pieces[last_number][: last - last_number * PIECE_BYTES]
         return joined
 
-    def _kept(self, number: int) -> NDArray[np.uint8]:
-        return self._read(*self._piece(number))
-
-    def _piece(self, number: int) -> tuple[int, int]:
-        return number * PIECE_BYTES, min((number + 1) * PIECE_BYTES, self.nbytes)
+    def _piece(self, number: int) -> NDArray[np.uint8]:
+        return self._read(number * PIECE_BYTES, min((number + 1) * PIECE_BYTES, self.nbytes))
 
     def _read(self, begin: int, end: int) -> NDArray[np.uint8]:
         """Whole pieces, compared with their checksums."""
@@ -381,18 +348,12 @@ class TensorFile:
 class CheckpointFile(TensorFile):
     """A file of a checkpoint, of which the header is compared with its checksum.
 
-    Attributes:
-        states: The states in it, as JSON; None if it has none.
-        digest: How many bytes it has, and the checksum of its header.
-
-    Raises:
-        NotFoundError: There is no such checkpoint.
-        DataLossError: The file is missing, damaged, or cannot be read.
+    Raises as ``naming``.
     """
 
     def __init__(self, path: AnyPath) -> None:
-        self._names = path.parent, path.name
-        with naming(*self._names):
+        self.path = path
+        with self.naming():
             super().__init__(path)
             header, at = self._header, _LENGTH.size + len(_BEGIN)
             if not self.is_of_checkpoint:
@@ -402,6 +363,9 @@ class CheckpointFile(TensorFile):
                 raise ValueError("the checksum of its header does not match its content")
             self.digest = FileDigest(len(header) + self.nbytes, crc)
             self._read_strings()
+
+    def naming(self) -> AbstractContextManager[None]:
+        return naming(self.path.parent, self.path.name)
 
     def _mapped(self, file: BinaryIO) -> NDArray[np.uint8] | None:
         return mapped(file)
@@ -418,12 +382,17 @@ class CheckpointFile(TensorFile):
             raise ValueError(f"it has {len(self.sums or ())} checksums of {self.nbytes} bytes")
         self.dtypes = field({"dtypes": dtypes}, "dtypes", _are_dtypes)
         self._about: str = field(strings, "runhooks", _is_text)
-        self.states: str | None = strings.get("states") and field(strings, "states", _is_text)
+        self._states: str | None = strings.get("states") and field(strings, "states", _is_text)
+
+    def text_of_states(self) -> bytes:
+        if self._states is None:
+            raise ValueError("its states are missing")
+        return self._states.encode()
 
     @cached_property
     def about(self) -> dict[str, Any]:
-        """What the file says of itself: who reads one of its arrays need not know it."""
-        with naming(*self._names):
+        """What the file says of itself."""
+        with self.naming():
             try:
                 about: dict[str, Any] = json.loads(self._about)
             except RecursionError:
@@ -433,18 +402,18 @@ class CheckpointFile(TensorFile):
 
     @cached_property
     def entries(self) -> Mapping[str, Entry]:
-        with naming(*self._names):
+        with self.naming():
             return super().entries
 
     def data(self, first: int, last: int) -> NDArray[np.uint8]:
         try:  # of each block: entering the context costs more than a small one
             return super().data(first, last)
         except (OSError, ValueError):
-            with naming(*self._names):
+            with self.naming():
                 raise
 
     def check(self) -> None:
-        """Compare all that the file holds with its checksums, a piece at a time."""
+        """Compare all of the file with its checksums, a piece at a time."""
         for at in range(0, self.nbytes, PIECE_BYTES):
             self.data(at, min(at + PIECE_BYTES, self.nbytes))
         _ = self.entries
@@ -489,7 +458,7 @@ def _spans(listed: Sequence[tuple[Entry, str]]) -> Iterator[list[tuple[Entry, st
 
 
 def is_unicode(text: str) -> bool:
-    """Return whether ``text`` can be encoded: whether it has no lone surrogates."""
+    """Return whether ``text`` has no lone surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -498,9 +467,9 @@ def is_unicode(text: str) -> bool:
 
 
 def _entries(listed: Mapping[str, Any], stated: Mapping[str, str]) -> dict[str, Entry]:
-    """The arrays that a header describes; bytes are of the dtypes ``stated``."""
+    """The arrays in a header; bytes are of the dtypes ``stated``."""
     found: dict[str, Entry] = {}
-    # Most have the dtype and the shape of another one, which are looked at, and kept, once.
+    # Most have the dtype and the shape of another one.
     forms: dict[tuple[Any, ...], tuple[str, tuple[int, ...], int]] = {}
     for name, content in listed.items():
         try:
@@ -521,7 +490,7 @@ def _entries(listed: Mapping[str, Any], stated: Mapping[str, str]) -> dict[str, 
 
 
 def _form(code: Any, shape: Any, stated: str | None) -> tuple[str, tuple[int, ...], int]:
-    """The dtype, the shape and the bytes of an array whose bytes are of the dtype ``stated``."""
+    """The dtype, the shape and the size of an array, of the dtype ``stated`` if it is bytes."""
     dtype = _DTYPES.get(code)
     if dtype is None:
         raise ValueError(f"it has an array of {code!r}, a dtype that runhooks does not know")
@@ -537,7 +506,7 @@ def _form(code: Any, shape: Any, stated: str | None) -> tuple[str, tuple[int, ..
 
 @lru_cache(256)
 def item_bytes(name: str) -> int:
-    """Return the size of an item of the dtype ``name``. Raises ValueError for no such dtype."""
+    """Return the size of an item of the dtype ``name``; ValueError if there is none."""
     if name == "bool":
         return 1
     if name in _CODES:  # without ml_dtypes, which may not be installed
@@ -566,13 +535,16 @@ def _is_plain(dtype: np.dtype[Any]) -> bool:
         return False
 
 
-#: Errors of this process. To go on from an older checkpoint because of them would lose steps.
-NOT_OF_THE_FILE = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+#: Errors of this process, for which no older checkpoint is restored.
+NOT_OF_THE_FILE = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 
 
 @contextmanager
 def naming(path: AnyPath, name: str) -> Iterator[None]:
-    """Turn what is wrong with the file ``name`` of a checkpoint into an error that says so."""
+    """Turn what is wrong with the file ``name`` of a checkpoint into an error that says so.
+
+    NotFoundError: There is no such checkpoint. DataLossError: The file is missing or damaged.
+    """
     try:
         yield
     except (FileNotFoundError, NotADirectoryError):
@@ -580,7 +552,7 @@ def naming(path: AnyPath, name: str) -> Iterator[None]:
             raise damaged(path, f"{name} is missing") from None
         raise NotFoundError(f"there is no checkpoint {printable(path)}", path=str(path)) from None
     except OSError as error:
-        # What a store holds is not damaged because the store cannot be reached.
+        # A store that cannot be reached damages nothing.
         if error.errno in NOT_OF_THE_FILE or isinstance(path, StorePath):
             raise
         raise damaged(path, f"{name} cannot be read: {error.strerror}") from error
@@ -589,5 +561,5 @@ def naming(path: AnyPath, name: str) -> Iterator[None]:
 
 
 def damaged(path: AnyPath, what: str) -> DataLossError:
-    """Return the error that says what is wrong with the checkpoint ``path``."""
+    """Return the error for the checkpoint ``path``."""
     return DataLossError(f"checkpoint {printable(path)} is damaged: {what}", path=str(path))

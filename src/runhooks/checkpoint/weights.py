@@ -23,7 +23,6 @@ from runhooks.arrays.registry import library_of_file
 from runhooks.arrays.shards import volume
 from runhooks.arrays.trees import by_path, flatten
 from runhooks.checkpoint import tensors
-from runhooks.checkpoint.averages import is_average, saved_averages
 from runhooks.checkpoint.files import (
     followed,
     local_copy,
@@ -36,12 +35,14 @@ from runhooks.checkpoint.format import StoredCheckpoint, looks_like_checkpoint
 from runhooks.checkpoint.group import AnyResult
 from runhooks.checkpoint.latest import find_checkpoints
 from runhooks.checkpoint.manifest import ArraySpec, is_shape
-from runhooks.checkpoint.names import Only, is_run_state, other_names
+from runhooks.checkpoint.names import Only, is_average, is_run_state, other_names, saved_averages
 from runhooks.checkpoint.retention import Choice, Mode
 from runhooks.checkpoint.shards import read_several
 from runhooks.checkpoint.tensors import NOT_OF_THE_FILE, TensorFile
 from runhooks.errors import DataLossError, NotFoundError, cause
 from runhooks.stores.path import AnyPath, replacing
+
+_log = logging.getLogger("runhooks")
 
 Named = Iterator[tuple[str, NDArray[Any]]]
 
@@ -50,11 +51,10 @@ class Weights(ABC):
     """Arrays by name, in a checkpoint or a file.
 
     Attributes:
-        path: Where they are.
         specs: Dtypes and shapes by name, in the order of the model where it is known.
-        same: The names of arrays by other names that they have.
+        same: Names in ``specs`` by other names of the arrays.
         of_run: Those that belong to the run, and not to its model: the global step, say.
-        averages: The names of moving averages, and those of the parameters that they are of.
+        averages: Names of parameters by those of their moving averages.
     """
 
     path: AnyPath
@@ -68,21 +68,17 @@ class Weights(ABC):
 
     @property
     def names(self) -> list[str]:
-        """All names, those by which an array is known as well included."""
+        """All names, with the other ones that arrays have."""
         return [*self.specs, *self.same]
 
     def spec(self, name: str) -> ArraySpec:
-        """Return the dtype and the shape of an array."""
         return self.specs[self.same.get(name, name)]
 
     @abstractmethod
     def stream(self, wanted: Collection[str]) -> Named:
-        """Yield the arrays ``wanted``, names in ``specs``, one after the other, in any order.
+        """Yield the arrays ``wanted``, names in ``specs``, in any order; none share memory.
 
-        None shares an item with another.
-
-        Raises:
-            DataLossError: The file is damaged.
+        Raises DataLossError.
         """
 
     def read(self, wanted: Collection[str]) -> dict[str, NDArray[Any]]:
@@ -92,11 +88,7 @@ class Weights(ABC):
 
 
 class CheckpointWeights(Weights):
-    """The arrays of one checkpoint of runhooks.
-
-    Raises:
-        NotFoundError, DataLossError, ValueError: As ``read_checkpoint`` does.
-    """
+    """The arrays of one checkpoint of runhooks."""
 
     def __init__(self, path: AnyPath) -> None:
         self.path = path
@@ -118,7 +110,6 @@ class CheckpointWeights(Weights):
 
 
 SAFETENSORS, NPZ = ".safetensors", ".npz"
-#: Names of the list of several safetensors files, and of a single one, in a folder.
 _INDEX, _SINGLE = "model.safetensors.index.json", "model.safetensors"
 _MOST_INDEX_BYTES = 64 << 20
 _NPY_HEADERS: dict[Any, Callable[[Any], Any]] = {
@@ -135,16 +126,7 @@ def read_weights(
 ) -> AnyResult:
     """Return what ``read`` makes of the weights that ``source`` and ``choice`` mean.
 
-    Args:
-        source: A file, a folder of safetensors, a checkpoint, or a directory of checkpoints.
-        choice: Which of these.
-        read: Called with the weights, again with those of an older checkpoint if a DataLossError
-            shows that the newest is damaged.
-
-    Raises:
-        NotFoundError: There is no such checkpoint or file.
-        DataLossError: It is damaged, or not what its name says.
-        ImportError: PyTorch is needed and not installed.
+    It is called with those of an older checkpoint if it raises DataLossError for the newest.
     """
     arguments.given(source=source)
     arguments.directory(source=source)
@@ -183,8 +165,7 @@ class SafetensorsFile(Weights):
             entries = self._file.entries.items()
         if self._file.is_of_checkpoint:
             raise ValueError(
-                f"{self} is a file of a checkpoint, which is read as a whole: give its folder, or "
-                "what rh.export makes of it"
+                f"{self} is a file of a checkpoint: give its folder, or what rh.export makes of it"
             )
         self.specs = {name: ArraySpec(*it[:2]) for name, it in entries}
 
@@ -194,7 +175,7 @@ class SafetensorsFile(Weights):
 
 
 class ShardedSafetensors(Weights):
-    """The arrays of several safetensors files, which an index lists."""
+    """The arrays of several safetensors files in an index."""
 
     def __init__(self, path: AnyPath) -> None:
         self.path = path
@@ -222,7 +203,7 @@ class ShardedSafetensors(Weights):
 
 
 class NpzFile(Weights):
-    """The arrays of a file of ``numpy.savez``; none that would have to be unpickled."""
+    """The arrays of a file of ``numpy.savez``, if none is pickled."""
 
     def __init__(self, path: AnyPath) -> None:
         self.path = path
@@ -254,7 +235,7 @@ class NpzFile(Weights):
 
 
 class LibraryFile(Weights):
-    """The arrays of a file that an array library reads itself, such as PyTorch's ``.pt``."""
+    """The arrays of a file that an array library reads, such as PyTorch's ``.pt``."""
 
     def __init__(self, path: AnyPath, library: libraries.ArrayLibrary) -> None:
         self.path = path
@@ -285,7 +266,6 @@ class LibraryFile(Weights):
                 yield name, np.array(self._about(name, self._library.to_numpy))
 
     def _about(self, name: str, ask: Callable[[Any], Any]) -> Any:
-        """Return what ``ask`` says of an array; its errors name the array."""
         try:
             return ask(self._arrays[name])
         except TypeError as error:
@@ -293,7 +273,7 @@ class LibraryFile(Weights):
 
 
 def _compare(path: Path) -> None:
-    """Raise ValueError if something in a zip file does not match its CRC-32, if it has any."""
+    """Raise ValueError if something in a zip file does not match its CRC-32."""
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as members:
             if any(it.CRC for it in members.infolist()) and (bad := members.testzip()):
@@ -351,9 +331,6 @@ def _naming(path: AnyPath) -> Iterator[None]:
         ) from error
 
 
-_log = logging.getLogger("runhooks")
-
-
 def export(
     source: str | os.PathLike[str],
     path: str | os.PathLike[str],
@@ -369,20 +346,18 @@ def export(
     single name, the rest after it or, for that array itself, the last part of its name.
 
     Args:
-        source: What to read, as for ``load``.
+        source: As for ``load``.
         path: The file to write, which ends in ``.safetensors``.
-        only: The arrays to write, as for ``load``.
+        only: As for ``load``.
         step: As for ``load``.
         best: As for ``load``.
         mode: As for ``load``.
 
     Raises:
-        NotFoundError: There is no such checkpoint or file.
-        DataLossError: It is damaged.
+        NotFoundError, DataLossError: As ``load``.
         ValueError: ``only`` names something that is not there, ``path`` has another ending, or the
             format cannot hold the name of an array.
         TypeError: The format cannot hold an array.
-        ImportError: ``source`` is a file of PyTorch, which is not installed.
         OSError: The file cannot be written.
     """
     arguments.given(path=path)
@@ -402,19 +377,18 @@ def export(
 
 
 def _names_in_file(found: Mapping[str, str]) -> dict[str, str]:
-    """Return ``found`` with the last part of its name for an array to which nothing is left."""
+    """Return ``found`` with the last part of its name for an array of which nothing is left."""
     names = {short or name.rpartition("/")[2]: name for short, name in found.items()}
     if len(names) < len(found):
         alone, other = found[""], found[found[""].rpartition("/")[2]]
         raise ValueError(
-            f"only: {alone!r} and {other!r} would have one name in the file: give {[alone]}, which "
-            "leaves both theirs"
+            f"only: {alone!r} and {other!r} would have one name in the file: give {[alone]}"
         )
     return names
 
 
 def _write(path: Path, weights: Weights, names: Mapping[str, str]) -> None:
-    """Write the arrays with these names, by these names in the weights."""
+    """Write the arrays with these names in the file, and these in the weights."""
     specs = {short: weights.spec(name) for short, name in names.items()}
     header, offsets = tensors.foreign_header(specs)
     short_names: dict[str, list[str]] = {}
