@@ -77,15 +77,15 @@ def commit(path: AnyPath, content: Encoding, replaces: bool) -> None:
 
 
 def abandon(path: AnyPath, attempt: str) -> None:
-    """Remove the files of an attempt to save the checkpoint ``path``, if possible."""
+    """Remove the files of an attempt to save the checkpoint ``path``."""
     with suppress(OSError):
         _remove(path, [it.name for it in path.iterdir() if it.name.startswith(f"{attempt}-")])
 
 
 def discard(path: AnyPath) -> None:
-    """Remove the checkpoint ``path``, which is absent from the first moment on.
+    """Remove the checkpoint ``path``, which is absent from the first moment on, or the link to it.
 
-    What no save has written stays, with the folder. Of a link, the link is removed.
+    What no save has written stays, with the folder.
     """
     if isinstance(path, Path) and path.is_symlink():
         path.unlink()
@@ -97,7 +97,7 @@ def discard(path: AnyPath) -> None:
 
 
 def sweep(directory: AnyPath) -> None:
-    """Remove what killed processes have left in ``directory``: those of other hosts after a day."""
+    """Remove what killed processes have left; those of other hosts a day later."""
     below: Iterable[AnyPath] = (
         directory.files() if isinstance(directory, StorePath) else directory.glob("*/attempt-*")
     )
@@ -112,7 +112,7 @@ def sweep(directory: AnyPath) -> None:
 
 
 def _files_of(path: AnyPath) -> Iterable[str] | None:
-    """The names of the files of the checkpoint ``path``; None if nobody can tell."""
+    """The files of the checkpoint ``path``; None if nobody can tell."""
     try:
         return read_manifest(path).files
     except NotFoundError:
@@ -137,7 +137,6 @@ def _is_stale(path: AnyPath) -> bool:
 
 
 def _remove(folder: AnyPath, names: Iterable[str]) -> None:
-    """Remove files of a checkpoint, and its folder if nothing is left in it."""
     if isinstance(folder, StorePath):
         folder.store.delete([(folder / name).key for name in names])
         return
@@ -225,7 +224,6 @@ def _begin_writing(descriptor: int, start: int, end: int) -> None:
 
 
 def _sync(folder: Path) -> None:
-    """Wait until the names of the files in ``folder`` are on the disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

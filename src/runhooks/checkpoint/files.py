@@ -1,4 +1,4 @@
-"""Files that anybody may have made, on a disk or, as objects, in a store."""
+"""Files that anybody may have made, on a disk or in a store."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def size_of(path: AnyPath) -> int:
 
 
 def sizes_below(path: AnyPath) -> Callable[[str], int]:
-    """Return what tells the sizes of files in the folder ``path`` by name, as ``size_of``."""
+    """Return what tells the sizes of files in a folder by name, as ``size_of``."""
     if not isinstance(path, StorePath):
         return lambda name: size_of(path / name)
     listed = {it.key: it.size for it in path.store.objects(path.key)}  # one request for all
@@ -70,7 +70,7 @@ def sizes_below(path: AnyPath) -> Callable[[str], int]:
 
 
 def size_below(path: AnyPath) -> int:
-    """Return how many bytes the files below ``path`` have, without those behind links."""
+    """Return the size of the files below ``path``, without those behind links."""
     if isinstance(path, StorePath):
         return sum(it.size for it in path.store.objects(path.key))
     return sum(
@@ -100,8 +100,8 @@ def read_into(path: AnyPath, start: int, into: NDArray[np.uint8]) -> None:
 def mapped(file: BinaryIO) -> NDArray[np.uint8] | None:
     """Return the memory that an open file is mapped into, to which writing changes no file.
 
-    None if it is larger than the memory, or on no disk of this machine: to read a map of a file
-    that another machine has cut short would end the process.
+    None if it does not fit, or is on no disk of this machine: reading a map of a file that another
+    machine has cut short would end the process.
     """
     try:
         if not _is_local(os.fstat(file.fileno()).st_dev):
@@ -123,10 +123,7 @@ def _is_local(device: int) -> bool:
 
 @contextmanager
 def opened(path: AnyPath, ahead: bool = True) -> Iterator[tuple[BinaryIO, int]]:
-    """Open the file ``path`` for reading; give it and its size; ValueError if not a regular one.
-
-    A store is asked for more at a time if it is read to its end: ``ahead``.
-    """
+    """Open a regular file; give it and its size. ``ahead``: it is to be read to its end."""
     if isinstance(path, StorePath):
         size = path.stat().st_size
         with path.open(_AHEAD_BYTES if ahead else 0) as stored:
@@ -146,7 +143,7 @@ def opened(path: AnyPath, ahead: bool = True) -> Iterator[tuple[BinaryIO, int]]:
 
 
 class Shared(Generic[_Key, _Value]):
-    """What several threads want by key: each is made once, and the ``most`` last are kept."""
+    """What several threads want by key, made once each; the ``most`` last are kept."""
 
     def __init__(self, make: Callable[[_Key], _Value], most: int | None = None) -> None:
         self._make = make
@@ -186,7 +183,7 @@ class Shared(Generic[_Key, _Value]):
 
 @contextmanager
 def local_copy(path: AnyPath) -> Iterator[Path]:
-    """Give the file ``path``, or a temporary copy of it on this machine."""
+    """Give the file ``path``, or a temporary copy of it."""
     if not isinstance(path, StorePath):
         yield path
         return
@@ -197,7 +194,7 @@ def local_copy(path: AnyPath) -> Iterator[Path]:
 
 
 def printable(text: object) -> str:
-    """Return ``str(text)`` with escapes for what is not printable."""
+    """Return ``str(text)`` with escapes."""
     shown = str(text)
     return shown if shown.isprintable() else repr(shown)[1:-1]
 

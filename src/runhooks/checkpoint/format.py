@@ -1,7 +1,7 @@
-"""A checkpoint: a folder with one safetensors file, which holds its arrays, states and manifest.
+"""A checkpoint: a folder with one safetensors file of its arrays, states and manifest.
 
-If several ranks have written it, or it is in a store, that file lists others, one of each rank, and
-has a table of the blocks of the arrays. It is written last.
+If several ranks have written it, or it is in a store, that file, the last, lists those of the ranks
+and has a table of the blocks of the arrays.
 """
 
 from __future__ import annotations
@@ -51,10 +51,7 @@ class Checkpoint(NamedTuple):
 
 
 class Content(NamedTuple):
-    """A snapshot that can be written: its arrays are checked, its states are bytes.
-
-    ``arrays``: of NumPy, or each a ``ShardedArray`` if ranks write them together.
-    """
+    """A snapshot that can be written: arrays of NumPy, or shards that ranks write together."""
 
     arrays: Mapping[str, Any]
     states: EncodedStates
@@ -63,7 +60,7 @@ class Content(NamedTuple):
 def content_of(snapshot: Snapshot) -> Content:
     """Return ``snapshot`` as it is to be written; objects in its states may change after this.
 
-    Raises TypeError or ValueError for an array or a state that cannot be saved.
+    Raises TypeError or ValueError for what cannot be saved.
     """
     tensors.check(snapshot.arrays)
     return Content(snapshot.arrays, states.encode(snapshot.states))
@@ -72,7 +69,7 @@ def content_of(snapshot: Snapshot) -> Content:
 def encoded(
     arrays: Mapping[str, Any], about: Mapping[str, Any], kept: EncodedStates | None = None
 ) -> Encoding:
-    """Return a file with ``arrays`` and the states ``kept``, which says ``about`` of itself."""
+    """Return a file with ``arrays`` and the states ``kept``."""
     if kept is None:
         return Encoding(arrays, about)
     of_states = {STATES + entry: it for entry, it in kept.arrays.items()}
@@ -97,7 +94,7 @@ class StoredCheckpoint:
     """The checkpoint ``path``, of which no more is read than is asked for.
 
     Only its files are opened, and only regular ones of the stated size: anybody may have made the
-    folder. With ``in_parts``, several ranks read it, and no file is looked at that is not read.
+    folder. ``in_parts``: several ranks read it, each looking only at the files that it reads.
 
     Raises as ``read_checkpoint``.
     """
@@ -130,7 +127,7 @@ class StoredCheckpoint:
     def arrays(self, rank: int | None = None, near: Sequence[int] = ()) -> dict[str, StoredArray]:
         """Return the arrays of ``rank``; None: as the chief had those that differed.
 
-        Blocks are looked for in the files of the ranks ``near``, and only then in the table.
+        Blocks are looked for in the files of the ranks ``near`` before the table.
         """
         if not self._names:
             return {n: StoredArray.at(lambda: self._head, n, it) for n, it in self.specs.items()}
@@ -145,7 +142,7 @@ class StoredCheckpoint:
         return found if rank is None else found | self.own_arrays(rank)
 
     def own_arrays(self, rank: int) -> dict[str, StoredArray]:
-        """Return those arrays of ``rank`` that differ from the chief's."""
+        """Return those that differ from the chief's."""
         file = self._files[rank]
         return {
             key.removesuffix(OWN): StoredArray.at(lambda: file, key, ArraySpec(*entry[:2]))
@@ -162,13 +159,13 @@ class StoredCheckpoint:
             return states.decode(EncodedStates(file.text_of_states(), kept))
 
     def states_without_arrays(self, rank: int | None = None) -> dict[str, Any]:
-        """Return the same with None in the place of each array."""
+        """Return the same with None for each array."""
         file = self._files[self.manifest.chief if rank is None else rank]
         with file.naming():
             return states.without_arrays(file.text_of_states())
 
     def check(self) -> list[str]:
-        """Check every file without keeping arrays in memory; return the names of the states."""
+        """Check every file, a piece at a time; return the names of the states."""
         self._head.check()
         found: set[str] = set()
         for rank in range(self.manifest.ranks):
@@ -181,7 +178,6 @@ class StoredCheckpoint:
     def _blocks(
         self, table: BlockTable, near: Sequence[int], name: str, *part: Start
     ) -> list[StoredBlock]:
-        """The blocks of an array that make up the part of a start and a shape."""
         known = [(rank, *it) for rank in near for it in self._listed[rank].get(name, ())]
         found = covering(known, *part) if all(len(it[1]) == len(part[0]) for it in known) else None
         if found is None:
@@ -223,7 +219,7 @@ def read_checkpoint(path: AnyPath) -> Snapshot:
 
 
 def read_manifest(path: AnyPath) -> Manifest:
-    """Return the manifest of the checkpoint ``path``, whose files have the sizes that it states.
+    """Return the manifest of a checkpoint, whose files have the stated sizes.
 
     Raises as ``read_checkpoint``.
     """
@@ -231,7 +227,7 @@ def read_manifest(path: AnyPath) -> Manifest:
 
 
 def looks_like_checkpoint(path: AnyPath) -> bool:
-    """Return whether ``path`` is the folder of a checkpoint, or cannot be looked into."""
+    """Return whether ``path`` is a checkpoint, or cannot be looked into."""
     if isinstance(path, StorePath):
         return (path / COMMIT).is_file()
     try:
@@ -244,7 +240,7 @@ def looks_like_checkpoint(path: AnyPath) -> bool:
 
 
 def checkpoint_of(path: AnyPath, manifest: Manifest) -> Checkpoint:
-    """Return the checkpoint ``path`` as ``manifest`` describes it."""
+    """Return the checkpoint ``path`` with ``manifest``."""
     step = -1 if manifest.global_step is None else manifest.global_step
     times = manifest.wall_time, manifest.series_start
     return Checkpoint(path, step, *times, metrics=manifest.metrics, modes=manifest.modes)

@@ -1,8 +1,8 @@
 """All ranks of a group write one checkpoint, and restore the same one.
 
-Ranks meet in the group's store, never in a collective: for a save, when it begins, when all have
+They meet in the group's store, never in a collective: for a save, when it begins, when all have
 written, when the chief has committed, and once more if arrays that are not sharded differ; to
-restore, twice for each checkpoint that is tried. There, an error of one is told to all.
+restore, twice for each checkpoint. There, an error of one is told to all.
 """
 
 from __future__ import annotations
@@ -62,16 +62,16 @@ _MOST_NEAR = 8  # files in which blocks are looked for before the table
 
 
 def agreed(group: Group, name: str, act: Callable[[], Any], *, restores: bool = False) -> Any:
-    """Return the JSON that ``act`` has returned on the chief; raise on all if it raised on one.
+    """Return the JSON that ``act`` returned on the chief; raise on all if it raised on one.
 
-    All ranks call it. One that has raised raises its own error, the others PeerFailedError; if it
-    ``restores``, DataLossError of any of them and NotFoundError of the chief count for all.
+    That one raises its own error, the others PeerFailedError; if it ``restores``, DataLossError of
+    any of them and NotFoundError of the chief count for all.
     """
     return _met(group, name, act, _of_chief, restores)
 
 
 def collected(group: Group, name: str, act: Callable[[], Any]) -> list[Any]:
-    """As ``agreed``, but return, on the chief alone, what ``act`` has returned on each rank."""
+    """As ``agreed``, but return, on the chief alone, what ``act`` returned on each rank."""
     if group.size == 1:
         return [act()]
 
@@ -104,7 +104,7 @@ def _met(
     conclude: Callable[[list[Any], int], Any],
     restores: bool = False,
 ) -> Any:
-    """Return what ``conclude`` makes, on rank 0, of what all have returned and of the chief."""
+    """Return what ``conclude``, on rank 0, makes of what all have returned and of the chief."""
     if group.size == 1:
         return conclude([act()], 0)
     failure: Exception | None = None
@@ -161,10 +161,9 @@ def write_checkpoint(path: AnyPath, snapshot: Snapshot, *, global_step: int | No
 def write_together(
     group: Group, path: AnyPath, content: Content, manifest: Manifest, replaces: bool = False
 ) -> Checkpoint:
-    """Save what all ranks of ``group`` have as the checkpoint ``path``.
+    """Save what all ranks of ``group`` have as the checkpoint ``path``, with the chief's manifest.
 
-    All ranks call it; the manifest of the chief counts. ``replaces``: whether one that is there is
-    known; in a store, where several processes may save at a time, another one stays.
+    ``replaces``: whether one that is there is known; in a store, another one stays.
 
     Raises:
         FileExistsError: Another process has saved it.
@@ -181,7 +180,7 @@ def write_together(
 
 
 def check_free(path: AnyPath) -> None:
-    """Raise FileExistsError if something other than a checkpoint, or a deleted one, is there."""
+    """Raise FileExistsError if something other than a checkpoint is there."""
     if isinstance(path, StorePath):
         return
     try:
@@ -226,10 +225,7 @@ class _GroupSave:
             raise
 
     def _begin_together(self, content: Content) -> Container[str] | None:
-        """Begin an attempt; return the arrays that the chief has, too, and writes; None: of it.
-
-        Its digests of arrays are read only by ranks that have others.
-        """
+        """Begin an attempt; return the arrays that the chief has, too, and writes; None: of it."""
         group, digests = self._group, dict[str, str]()
 
         def begin() -> list[str]:
@@ -332,7 +328,6 @@ class _GroupSave:
         expected: FileDigest,
         table: tuple[int, int, int, int] | None,
     ) -> Rows:
-        """The rows of the blocks that a rank has written."""
         name = self._file_of(rank)
         with self._finding(rank):
             if size_of(name) != expected.size:
@@ -368,8 +363,7 @@ def newest_sound(
 ) -> tuple[AnyPath, AnyResult] | None:
     """Return the newest checkpoint that no rank finds damaged, and what ``read`` makes of it.
 
-    All ranks call it. A damaged one is skipped with one warning; if all are, DataLossError is
-    raised. None: there is none.
+    A damaged one is skipped with one warning; if all are, DataLossError is raised.
     """
     directory = place_of(checkpoint_dir)
     tried: set[str] = set()
@@ -408,7 +402,7 @@ def newest_sound(
 def read_for(group: Group, path: AnyPath, in_parts: bool = False) -> Snapshot:
     """Return what the checkpoint ``path`` holds for this rank of ``group``.
 
-    If as many ranks have saved it, each gets what it had. If not, the states are the chief's, and
+    If as many ranks have saved it, each gets what it had; if not, states are the chief's, and
     ``resized`` says so. With several ranks, or ``in_parts``, arrays are ``ArraySource`` objects.
     """
     stored = StoredCheckpoint(path, in_parts=group.size > 1)
@@ -451,7 +445,7 @@ def read_for(group: Group, path: AnyPath, in_parts: bool = False) -> Snapshot:
 def _added_up(
     stored: StoredCheckpoint, chiefs: Mapping[str, StoredArray], rank: int
 ) -> Mapping[str, Any]:
-    """Return the sums of all ranks that have saved them, on rank 0; zeros on the others."""
+    """The sums of all ranks that have saved them, on rank 0; zeros on the others."""
     if not chiefs or rank:
         return {name: np.zeros(it.shape, it.dtype) for name, it in chiefs.items()}
     if stored.manifest.ranks == 1:

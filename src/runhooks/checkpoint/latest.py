@@ -1,6 +1,6 @@
 """Finds checkpoints in a directory, TensorFlow's among them.
 
-The latest was saved last, as in TensorFlow: a run may have gone back to an earlier step.
+The latest was saved last: a run may have gone back to an earlier step.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ NAME = re.compile(r".+-(\d+)")
 
 
 def holds_hook_states(path: AnyPath) -> bool:
-    """Return whether ``path`` has the states of hooks of a checkpoint of TensorFlow."""
+    """Return whether ``path`` has the states of hooks alone, of a checkpoint of TensorFlow."""
     return path.name.endswith(HOOK_STATES)
 
 
 def tensorflow_checkpoint_near(path: AnyPath) -> str | None:
-    """Return what to say of ``path`` if it has to do with a checkpoint of TensorFlow."""
+    """Return what to say of ``path`` if TensorFlow has to do with it."""
     where = printable(path)
     if holds_hook_states(path) and looks_like_checkpoint(path):
         it = where.removesuffix(HOOK_STATES)
@@ -50,7 +50,7 @@ def tensorflow_checkpoint_near(path: AnyPath) -> str | None:
 
 
 def check_no_tensorflow_checkpoints(checkpoint_dir: str | os.PathLike[str]) -> None:
-    """Raise ValueError if there are checkpoints of TensorFlow in a directory without ours."""
+    """Raise ValueError if a directory has checkpoints of TensorFlow."""
     found = _latest_of_tensorflow(place_of(checkpoint_dir))
     if found:
         latest = printable(found)
@@ -68,7 +68,6 @@ def _read(path: str) -> str:
 
 
 def _latest_of_tensorflow(directory: AnyPath) -> AnyPath | None:
-    """Return what TensorFlow calls its latest checkpoint in a directory."""
     files: dict[str, float] = {}  # when they were written
     with suppress(FileNotFoundError, NotADirectoryError):
         below = directory.files() if isinstance(directory, StorePath) else directory.iterdir()
@@ -121,9 +120,7 @@ def latest_checkpoint(checkpoint_dir: str | os.PathLike[str]) -> str | None:
 def checkpoint_step(path: str | os.PathLike[str]) -> int | None:
     """Return the global step of a checkpoint; None if its graph had none.
 
-    Raises:
-        NotFoundError: There is no such checkpoint.
-        DataLossError: It is not complete.
+    Raises NotFoundError or DataLossError if it is not complete.
     """
     return read_manifest(place_of(path)).global_step
 

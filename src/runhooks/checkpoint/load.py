@@ -105,7 +105,7 @@ def _target(like: Any) -> Flat:
 
 
 def _sources(names: Mapping[str, str], target: Flat) -> list[str | None]:
-    """Return the name of the array for each leaf of ``target``, if any."""
+    """The name of the array for each leaf of ``target``, if any."""
     return [names.get(path, names.get(path.removesuffix(_FLAX_VALUE))) for path, _ in target.leaves]
 
 
@@ -162,7 +162,7 @@ def _check(
 
 
 def _as_saved(path: str, names: Iterable[str]) -> str:
-    """Return the path of a leaf as in checkpoints: variables of Flax are one level deeper."""
+    """The path of a leaf as in checkpoints: variables of Flax are one level deeper."""
     has_values = any(name.endswith(_FLAX_VALUE) for name in names)
     return path if has_values else path.removesuffix(_FLAX_VALUE)
 
@@ -217,10 +217,7 @@ class InitFrom:
         Choice(self.step, self.best, self.mode)
 
     def load_into(self, sess: RawSession) -> None:
-        """Load the weights into the variables and objects of ``sess``, all or none of them.
-
-        Raises as ``load``.
-        """
+        """Load the weights into ``sess``, all or none of them. Raises as ``load``."""
         present = sess.snapshot(share=Share(0, 1))  # for its forms: several processes may hold one
         choice, averages = Choice(self.step, self.best, self.mode), averages_in(sess.graph)
         known = [
@@ -310,7 +307,7 @@ def _misfit(
 
 
 def _listed(names: Collection[str], everything: Iterable[str]) -> str:
-    """Return ``names`` for the log: that name alone below which all are."""
+    """Return ``names`` for the log; for all that are below one name, that name."""
     of_all = Counter(prefix for name in everything for prefix in _prefixes(name))
     here = Counter(prefix for name in names for prefix in _prefixes(name))
     whole = Counter(
@@ -321,5 +318,5 @@ def _listed(names: Collection[str], everything: Iterable[str]) -> str:
 
 
 def _prefixes(name: str) -> list[str]:
-    """Return the names above ``name``, the shortest first, and ``name`` itself."""
+    """Return the names above ``name``, the shortest first, and itself."""
     return [*(name[: it.start()] for it in re.finditer(r"[/.]", name)), name]

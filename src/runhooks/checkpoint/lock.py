@@ -1,8 +1,8 @@
 """One process at a time saves checkpoints in a directory, of a disk or of a store.
 
 A store has no locks that end with their process. So the process that began last has the directory:
-it leaves a numbered object there, and one that finds a higher number than its own when it is about
-to complete a checkpoint stops.
+it leaves a numbered object there. One that finds a higher number when it is about to complete a
+checkpoint stops.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Claim:
         place.store.delete(map(self._key, earlier))
 
     def is_held(self) -> bool:
-        """Return whether this process has made it, and not a parent that has forked it."""
+        """Whether this process has made it, and not a parent that has forked it."""
         return self._pid == os.getpid()
 
     def check(self) -> None:
@@ -92,7 +92,6 @@ _claims: dict[StorePath, Claim] = {}
 
 
 def _claim_of(place: StorePath) -> Claim:
-    """Return the claim of this process to ``place``, made now if there is none, for one user."""
     with _claiming:
         held = _claims.get(place)
         if held is None or not held.is_held():
@@ -102,7 +101,7 @@ def _claim_of(place: StorePath) -> Claim:
 
 
 def check_claim(directory: StorePath) -> None:
-    """Raise RuntimeError if this process had claimed ``directory`` and lost it since."""
+    """Raise RuntimeError if this process had claimed ``directory`` and lost it."""
     held = _claims.get(directory)
     if held is not None and held.is_held():
         held.check()
@@ -120,14 +119,14 @@ _DYING_SECS = 10  # what a forked child may take, on a loaded machine, to begin 
 
 @dataclass
 class _LockedFile:
-    """A locked file of this process; ``descriptor`` is -1 once it is released."""
+    """A locked file of this process; ``descriptor``: -1 once it is released."""
 
     path: Path
     descriptor: int
     users: int = 1
 
     def is_held(self) -> bool:
-        """Return whether the lock is held, and still on the file in the directory."""
+        """Whether the lock is held, and still on the file in the directory."""
         return self.descriptor >= 0 and _is_at(self.path, self.descriptor)
 
     def leave(self) -> None:
@@ -152,15 +151,14 @@ _sole: weakref.WeakValueDictionary[str, DirectoryLock] = weakref.WeakValueDictio
 class DirectoryLock:
     """A lock on a directory of checkpoints, shared within this process except by ``sole`` users.
 
-    In a group of ranks, the chief alone takes it. The system releases it when the process ends. A
-    forked child holds it for a moment; ``acquire`` waits for one whose parent was killed then.
-    Without such locks in the file system, nothing is locked. A directory in a store is claimed:
-    whoever comes later has it.
+    In a group of ranks, the chief alone takes it. It ends with the process; one that a child forked
+    just then still holds is waited for. Where there are no such locks, nothing is locked. A
+    directory in a store is claimed: whoever comes later has it.
 
     Args:
         directory: The directory.
         claims: Whether to claim one in a store, where TensorFlow's savers do without.
-        sole: Whether to refuse another sole user within this process, as a second session is.
+        sole: Whether to refuse another sole user in this process, as a second session is.
     """
 
     def __init__(
@@ -297,7 +295,7 @@ def is_alive(pid: int) -> bool:
 
 
 def _lock_file(fcntl: Any, directory: Path) -> _LockedFile | None:
-    """Lock the file in the directory; return None where it cannot be locked."""
+    """Lock the file in the directory; None where it cannot be locked."""
     path = directory / _NAME
     while True:
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -38,12 +38,11 @@ class Manifest(NamedTuple):
 
     Attributes:
         global_step: None if the graph has none.
-        wall_time: When it was saved, in seconds since the epoch; later than the one before it in
-            its series.
-        series_start: When the first of the series was saved.
+        wall_time: When it was saved, in seconds since the epoch; later than the one before it.
+        series_start: When the first of its series was saved.
         metrics: By name.
         modes: Whether the ``"max"`` or the ``"min"`` of a metric is best, where that is known.
-        chief: The rank that was the chief.
+        chief: Which rank was the chief.
         files: What each rank has written, in their order. Empty: it is all beside this.
         arrays: Those in ``files``, each with the number of its blocks.
         differing: Those of which some ranks had other values than the chief.
@@ -64,7 +63,6 @@ class Manifest(NamedTuple):
         return len(self.files) or 1
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as values of JSON."""
         arrays = {name: (*spec, count) for name, (spec, count) in self.arrays.items()}
         about = {
             "format": _FORMAT,
@@ -113,7 +111,7 @@ class NewerFormatError(Exception):
 
 
 def field(content: Any, name: str, is_valid: Callable[[Any], object]) -> Any:
-    """Return what JSON has under ``name``; ValueError if that is missing or not valid."""
+    """Return what JSON has under ``name``; ValueError if missing or not valid."""
     if not isinstance(content, dict) or name not in content:
         raise ValueError(f"{name!r} is missing")
     if not is_valid(content[name]):
@@ -142,7 +140,7 @@ def is_dtype(value: Any) -> bool:
 
 
 def spec_from(dtype: Any, shape: Any) -> ArraySpec:
-    """Return the dtype and the shape of an array; ValueError if they make no sense."""
+    """Return the spec of an array; ValueError if it makes no sense."""
     if not is_dtype(dtype) or not is_shape(shape):
         raise ValueError(f"an array is {str(dtype)[:50]!r} of the shape {str(shape)[:50]}")
     return ArraySpec(dtype, tuple(shape))

@@ -30,10 +30,7 @@ def is_below(name: str, prefix: str) -> bool:
 
 
 class Only:
-    """The names that ``only`` asks for: as in ``load``.
-
-    Raises TypeError or ValueError for anything else.
-    """
+    """The names that ``only`` asks for, as in ``load``. Raises TypeError or ValueError."""
 
     def __init__(self, only: str | Iterable[str] | None) -> None:
         given = [] if only is None else [only] if isinstance(only, str) else list(only)
@@ -60,7 +57,7 @@ class Only:
         return [name for name in names if self.takes(name)]
 
     def relative(self, names: Collection[str], place: object) -> dict[str, str]:
-        """Return those of ``names`` that are asked for, by what follows a single name asked for.
+        """Return those of ``names`` asked for, by what follows a single name asked for.
 
         Raises ValueError as ``of``, or if the same follows for two of them.
         """
@@ -80,13 +77,13 @@ class Only:
 
 
 class Renaming:
-    """New names for old ones, and for all below them; of several that match, the longest counts."""
+    """New names for old ones, and for all below them; the longest that matches counts."""
 
     def __init__(self, rename: Mapping[str, str]) -> None:
         self._rename = dict(rename)
 
     def check(self, names: Iterable[str], place: object) -> None:
-        """Raise ValueError if neither an old nor its new name matches anything in ``names``."""
+        """Raise ValueError if neither an old nor its new name matches any of ``names``."""
         known = list(names)
         for old, new in self._rename.items():
             # A checkpoint that was saved since has the new name.
@@ -111,10 +108,7 @@ class Renaming:
 
 
 def nested(arrays: Mapping[str, Any]) -> Any:
-    """Return ``arrays`` as dicts in dicts, their names split at ``/``; a bare one if it is ``""``.
-
-    Raises ValueError if an array has the name of a dict.
-    """
+    """Return ``arrays`` as dicts in dicts, names split at ``/``; a bare one if it is ``""``."""
     if list(arrays) == [""]:
         return arrays[""]
     tree: dict[str, Any] = {}
@@ -163,7 +157,7 @@ def _with_parents(names: Iterable[str]) -> list[str]:
 
 
 def other_names(states: Mapping[str, Any]) -> dict[str, str]:
-    """Return the names of arrays by others in the states of objects, as of shared parameters."""
+    """Return names of arrays by others in the states of objects, as of shared parameters."""
     return {
         name: leaf[1]
         for key, state in states.items()
@@ -179,12 +173,12 @@ MOVING_AVERAGES = "runhooks.moving_averages"
 
 
 def averages_in(graph: BaseGraph) -> list[str]:
-    """Return the names of the averages that ``graph`` keeps."""
+    """Return the names of the averages of ``graph``."""
     return [name for it in graph.get_collection(MOVING_AVERAGES) for name in it.places.values()]
 
 
 def saved_averages(states: Mapping[str, Any]) -> dict[str, str]:
-    """Return the names of parameters by those of their averages in the states of hooks."""
+    """Return names of parameters by those of their averages in the states of hooks."""
     kept = [it.get(MOVING_AVERAGES) for it in states.values() if isinstance(it, Mapping)]
     return {
         average: part
@@ -196,7 +190,7 @@ def saved_averages(states: Mapping[str, Any]) -> dict[str, str]:
 
 
 def is_average(name: str, averages: Iterable[str]) -> bool:
-    """Return whether ``name`` is that of one of ``averages``, or of an array in it."""
+    """Return whether ``name`` is one of ``averages``, or an array in it."""
     return any(name == it or name.startswith((f"{it}/", f"{it}.")) for it in averages)
 
 
@@ -204,7 +198,7 @@ def is_run_state(name: str, states: Mapping[str, Any]) -> bool:
     """Return whether the array ``name`` belongs to a run, and not to its model.
 
     So do the global step, sums of means over an epoch, and objects of ``rh.torch`` that are no
-    modules, to judge by the ``states``: optimizers, averages, random states.
+    modules, by their ``states``: optimizers, averages, random states.
     """
     if name.rpartition("/")[2] == GraphKeys.GLOBAL_STEP or name.endswith(EPOCH_SUMS):
         return True

@@ -1,7 +1,7 @@
 """Which checkpoints to keep, and which one is meant: the newest, that of a step, the best.
 
-A rule decides by what was saved before each checkpoint, or ranks them. So one that is unwanted once
-is never wanted again, and a restarted run keeps what an undisturbed one keeps.
+A rule decides by what was saved before each checkpoint, or ranks them: one that is unwanted once is
+never wanted again.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ class KeepBest:
 
 
 def best_of(saved: Iterable[Checkpoint], metric: str, mode: Mode) -> list[Checkpoint]:
-    """Return those of ``saved`` that have a number for ``metric``, the best first."""
+    """Return those of ``saved`` with a number for ``metric``, the best first."""
     known = (it for it in saved if not math.isnan(it.metrics.get(metric, math.nan)))
     # Equals stay in their order, reversed or not.
     return sorted(known, key=lambda it: it.metrics[metric], reverse=mode == "max")
@@ -186,8 +186,7 @@ class KeepSteps:
 class Series:
     """The checkpoints ``<base>-<step>``, those of earlier processes included.
 
-    ``keep``: the rules for which old ones are kept; None: all are. The chief of ``group`` deletes
-    the rest.
+    ``keep``: the rules for which old ones are kept; None: all are.
     """
 
     def __init__(self, base: AnyPath, keep: Sequence[Keep] | None, group: Group) -> None:
@@ -326,7 +325,7 @@ class Choice:
     def read(self, path: AnyPath, read: Callable[[AnyPath], AnyResult]) -> AnyResult:
         """Return what ``read`` makes of the checkpoint ``path``, or of the one in that directory.
 
-        If a running training deletes what was chosen before it is read, it chooses again.
+        If a running training deletes it before it is read, another is chosen.
         """
         if looks_like_checkpoint(path) and not holds_hook_states(path):
             self.check_alone(path)

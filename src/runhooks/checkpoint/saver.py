@@ -74,11 +74,11 @@ class BackgroundSave:
 
     @property
     def done(self) -> bool:
-        """Whether it has ended, with or without success; ``wait`` then returns at once."""
+        """Whether it has ended, with or without success."""
         return self._ended.is_set() or os.getpid() != self._pid
 
     def wait(self) -> None:
-        """Return when the checkpoint is on the disk; raise the error that saving it failed with."""
+        """Return when the checkpoint is on the disk, or raise the error of saving it."""
         if not self.done:
             with interrupting():
                 self._ended.wait()
@@ -111,7 +111,7 @@ _saves: dict[str, BackgroundSave] = {}
 
 
 def save_under_way(path: str) -> BackgroundSave | None:
-    """Return the background save of ``path`` that any ``Saver`` of the process has started.
+    """Return the background save of ``path`` by any ``Saver`` of the process.
 
     None if there is none, if it has succeeded, or if its error was raised already.
     """

@@ -1,8 +1,8 @@
 """Blocks of arrays: what each rank writes of a checkpoint, and how any part of all is read.
 
-A table has a row of 64-bit integers for each block: the rank, and the start and the shape of the
-block, with 0 and 1 in the place of dimensions that the array has not. The rows are sorted by array
-and start, so that those of an array are found without the others.
+A table has a row of 64-bit integers for each block: the rank, the start and the shape of the block,
+with 0 and 1 for dimensions that the array has not. Rows are sorted by array and start, so that
+those of an array are found without the others.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ Block = tuple[int, Start, Start]
 class Overlap(NamedTuple):
     """What a block of ``rank`` has of a part of its array: ``common``, a shape, from ``first`` on.
 
-    ``first`` and ``start``, where the block begins, are indices in the array.
+    ``first`` and ``start``, of the block, are indices in the array.
     """
 
     rank: int
@@ -67,10 +67,8 @@ _FEW = 8  # rows that are looked at one by one
 class Listing(NamedTuple):
     """What a rank has to save; most ranks of a group have the same.
 
-    Attributes:
-        specs: Of the whole arrays.
-        samples: Checksums of a few items of arrays that all ranks hold.
-        own: The names of arrays of which it has other values than the chief.
+    ``samples``: checksums of a few items of arrays that all ranks hold. ``own``: the arrays of
+    which it has other values than the chief.
     """
 
     specs: Mapping[str, ArraySpec]
@@ -181,10 +179,7 @@ def _shown(spec: ArraySpec) -> str:
 
 
 class BlockTable:
-    """The table of ``arrays`` in the last file of a checkpoint, read as far as is asked for.
-
-    Raises ValueError if it is not one of these.
-    """
+    """The table of ``arrays`` in the last file of a checkpoint; ValueError if it is not one."""
 
     def __init__(
         self, file: CheckpointFile, arrays: Mapping[str, tuple[ArraySpec, int]], ranks: int
@@ -272,7 +267,7 @@ def blocks_to_write(
 ) -> tuple[dict[str, NDArray[Any]], Listing]:
     """Return the blocks that a rank writes, by their keys, with a table of them, and its listing.
 
-    ``held``: the names of arrays that the chief has, too, and writes. None: this is the chief.
+    ``held``: the arrays that the chief has, too, and writes. None: this is the chief.
     """
     values: dict[str, NDArray[Any]] = {}
     samples: dict[str, int] = {}
@@ -307,7 +302,7 @@ def blocks_in(file: CheckpointFile) -> dict[str, list[tuple[Start, Start]]]:
 
 
 class StoredBlock(NamedTuple):
-    """A block of an array, called ``key`` in a file, and what it has of a part: see ``Overlap``."""
+    """A block of an array, called ``key`` in a file: see ``Overlap``."""
 
     file: Callable[[], CheckpointFile]
     key: str
@@ -320,8 +315,7 @@ class StoredBlock(NamedTuple):
 class StoredArray:
     """An array of a checkpoint, of which no more is read than is asked for; NumPy reads it whole.
 
-    ``find`` returns the blocks that make up the part of a start and a shape; ``is_far``: whether it
-    is in a store.
+    ``find`` returns the blocks of the part of a start and a shape; ``is_far``: it is in a store.
     """
 
     def __init__(
@@ -365,7 +359,7 @@ class StoredArray:
             self._entry(it, it.file())
 
     def only_block(self) -> StoredBlock | None:
-        """Return the block that is all of it; None if there is none."""
+        """Return the block that is all of it, if any."""
         blocks = self._blocks()
         if len(blocks) != 1 or blocks[0].shape != self.shape:
             return None
@@ -387,7 +381,6 @@ class StoredArray:
         return entry
 
     def _read(self, it: StoredBlock) -> NDArray[Any]:
-        """What a block has of the part, at least one item."""
         file = it.file()
         *_, begin, end = self._entry(it, file)
         if it.common == it.shape:

@@ -46,10 +46,9 @@ class EncodedStates(NamedTuple):
 
 
 def encode(states: Mapping[str, Any]) -> EncodedStates:
-    """Return ``states`` as bytes, which later changes of the states do not reach.
+    """Return ``states`` as bytes, which later changes do not reach.
 
-    Raises TypeError for a value that would not come back as what it is, ValueError for one that is
-    nested too deeply.
+    Raises TypeError or ValueError for what would not come back as what it is.
     """
     encoder = _Encoder()
     text = json.dumps(encoder.value(dict(states)))
@@ -71,7 +70,7 @@ def decode(encoded: EncodedStates) -> dict[str, Any]:
 
 
 def without_arrays(text: bytes) -> dict[str, Any]:
-    """Return the states in ``text`` with None in the place of each array."""
+    """Return the states in ``text`` with None for each array."""
     return _loaded(text, lambda *_: None)
 
 

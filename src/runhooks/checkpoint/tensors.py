@@ -125,8 +125,8 @@ def _specs_of(arrays: Mapping[str, Any]) -> dict[str, ArraySpec]:
 class Encoding:
     """A file of a checkpoint that is to be written: its header, and the pieces that follow.
 
-    ``arrays`` are read when the pieces are; ``check`` them first. ``about`` is for JSON, ``states``
-    is JSON. Raises ValueError if there are too many arrays.
+    ``check`` the arrays first, which are read with the pieces; ``states`` is JSON. Raises
+    ValueError if there are too many.
     """
 
     def __init__(
@@ -192,7 +192,7 @@ def _few(buffers: list[Any]) -> list[Any]:
 def foreign_header(specs: Mapping[str, ArraySpec]) -> tuple[bytes, dict[str, int]]:
     """Return the header of a file for other programs, and where in it each array begins.
 
-    Raises TypeError for a dtype, ValueError for a name, that the format itself cannot hold.
+    Raises TypeError for a dtype, ValueError for a name, that the format cannot hold.
     """
     for name, spec in specs.items():
         if name == "__metadata__" or not is_unicode(name):
@@ -222,7 +222,7 @@ def _listed(specs: Mapping[str, ArraySpec]) -> tuple[list[str], dict[str, int], 
 
 
 def _kind(dtype: str, shape: Sequence[int]) -> tuple[tuple[bool, int], int, str]:
-    """The key by which arrays of this kind are sorted, their size, and the begin of their entry."""
+    """The sort key of arrays of this kind, their size, and how their entry begins."""
     item, code = item_bytes(dtype), _CODES.get(dtype)
     size = math.prod(shape) * item
     dims = [*map(int, shape)] if code else [*map(int, shape), item]
@@ -232,7 +232,7 @@ def _kind(dtype: str, shape: Sequence[int]) -> tuple[tuple[bool, int], int, str]
 
 
 def as_bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
-    """Return the bytes of ``array`` as they stand in a file; shares its memory if it can."""
+    """Return the bytes of ``array`` as they stand in a file; they share its memory if they can."""
     if array.flags.c_contiguous and array.dtype.str[0] != _FOREIGN_ORDER:
         return array.reshape(-1).view(np.uint8)
     little_endian = array.astype(array.dtype.newbyteorder("<"), copy=False)
@@ -240,10 +240,7 @@ def as_bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
 
 
 class TensorFile:
-    """A safetensors file of any program, of which the header is read.
-
-    Raises ValueError if it is not such a file, OSError if it cannot be read.
-    """
+    """A safetensors file of any program. Raises ValueError if it is not one."""
 
     sums: Sequence[int] | None = None  # the CRC-32C of each piece
     dtypes: Mapping[str, str] = MappingProxyType({})  # of arrays that are stored as their bytes
@@ -263,12 +260,11 @@ class TensorFile:
 
     @property
     def is_of_checkpoint(self) -> bool:
-        """Whether it is a file of a checkpoint."""
         return self._header.startswith(_BEGIN, _LENGTH.size)
 
     @cached_property
     def entries(self) -> Mapping[str, Entry]:
-        """The arrays by name, as they lie in the file. Raises ValueError if they make no sense."""
+        """The arrays by name. Raises ValueError if they make no sense."""
         try:
             listed = json.loads(self._header[_LENGTH.size :])
             if not isinstance(listed, dict):
@@ -299,10 +295,7 @@ class TensorFile:
                 yield name, array if array.flags.aligned else array.copy()
 
     def data(self, first: int, last: int) -> NDArray[np.uint8]:
-        """Return the bytes from ``first`` to ``last``, counted from the end of the header.
-
-        Raises ValueError if they are damaged.
-        """
+        """Return bytes, counted from the end of the header; ValueError if they are damaged."""
         if self.sums is not None and self._map is None and last - first < PIECE_BYTES:
             return self._joined(first, last)
         step = _ALIGNMENT if self.sums is None else PIECE_BYTES
@@ -346,10 +339,7 @@ class TensorFile:
 
 
 class CheckpointFile(TensorFile):
-    """A file of a checkpoint, of which the header is compared with its checksum.
-
-    Raises as ``naming``.
-    """
+    """A file of a checkpoint, whose header has a checksum. Raises as ``naming``."""
 
     def __init__(self, path: AnyPath) -> None:
         self.path = path
@@ -391,7 +381,6 @@ class CheckpointFile(TensorFile):
 
     @cached_property
     def about(self) -> dict[str, Any]:
-        """What the file says of itself."""
         with self.naming():
             try:
                 about: dict[str, Any] = json.loads(self._about)
@@ -413,7 +402,7 @@ class CheckpointFile(TensorFile):
                 raise
 
     def check(self) -> None:
-        """Compare all of the file with its checksums, a piece at a time."""
+        """Compare all of it with its checksums, a piece at a time."""
         for at in range(0, self.nbytes, PIECE_BYTES):
             self.data(at, min(at + PIECE_BYTES, self.nbytes))
         _ = self.entries
@@ -541,10 +530,7 @@ NOT_OF_THE_FILE = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 
 @contextmanager
 def naming(path: AnyPath, name: str) -> Iterator[None]:
-    """Turn what is wrong with the file ``name`` of a checkpoint into an error that says so.
-
-    NotFoundError: There is no such checkpoint. DataLossError: The file is missing or damaged.
-    """
+    """Turn what is wrong with a file of a checkpoint into NotFoundError or DataLossError."""
     try:
         yield
     except (FileNotFoundError, NotADirectoryError):

@@ -1,4 +1,4 @@
-"""``Weights``: arrays of checkpoints and of other programs' files, read one by one; ``export``."""
+"""``Weights``: arrays of checkpoints and of other programs' files; ``export``."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ class Weights(ABC):
     """Arrays by name, in a checkpoint or a file.
 
     Attributes:
-        specs: Dtypes and shapes by name, in the order of the model where it is known.
+        specs: In the order of the model where it is known.
         same: Names in ``specs`` by other names of the arrays.
-        of_run: Those that belong to the run, and not to its model: the global step, say.
+        of_run: Those that belong to the run, such as the global step.
         averages: Names of parameters by those of their moving averages.
     """
 
@@ -76,13 +76,9 @@ class Weights(ABC):
 
     @abstractmethod
     def stream(self, wanted: Collection[str]) -> Named:
-        """Yield the arrays ``wanted``, names in ``specs``, in any order; none share memory.
-
-        Raises DataLossError.
-        """
+        """Yield the arrays ``wanted``, names in ``specs``, in any order; none share memory."""
 
     def read(self, wanted: Collection[str]) -> dict[str, NDArray[Any]]:
-        """Return the arrays ``wanted``, names in ``names``."""
         read = dict(self.stream({self.same.get(name, name) for name in wanted}))
         return {name: read[self.same.get(name, name)] for name in wanted}
 
@@ -126,7 +122,7 @@ def read_weights(
 ) -> AnyResult:
     """Return what ``read`` makes of the weights that ``source`` and ``choice`` mean.
 
-    It is called with those of an older checkpoint if it raises DataLossError for the newest.
+    It is called with those of an older checkpoint if it raises DataLossError.
     """
     arguments.given(source=source)
     arguments.directory(source=source)

@@ -1,4 +1,4 @@
-"""``Backend``: the requests that a store answers, each tried once, through fsspec."""
+"""``Backend``: the requests to a store, each tried once, through fsspec."""
 
 from __future__ import annotations
 
@@ -25,12 +25,9 @@ Buffer = bytes | bytearray | memoryview | NDArray[np.uint8]
 
 
 class StoredObject(NamedTuple):
-    """An object in a store.
+    """An object in a store: its key below the URL of the store, its size in bytes.
 
-    Attributes:
-        key: Its key, relative to the URL of the store.
-        size: In bytes.
-        modified: When it was written by the clock of the store, in seconds since the epoch.
+    ``modified``: by the clock of the store, in seconds since the epoch.
     """
 
     key: str
@@ -73,7 +70,7 @@ def file_system(url: str) -> tuple[Any, str]:
 
 
 class _LastingThreads(ThreadPoolExecutor):
-    """Threads for the loop of fsspec to the very end of the process, when Python has no others."""
+    """Threads for fsspec's loop to the very end of the process, when Python has no others."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         return in_thread(partial(fn, *args, **kwargs), "runhooks-store")
@@ -98,13 +95,13 @@ def in_thread(act: Callable[[], AnyResult], name: str) -> Future[AnyResult]:
 
 
 def forget_file_system(url: str) -> None:
-    """Let fsspec make a new file system for ``url`` when it is asked for one again."""
+    """Let fsspec make a new file system for ``url``."""
     with suppress(ImportError, ValueError):  # there is none
         file_system(url)[0].clear_instance_cache()
 
 
 def _fewer_retries(scheme: str) -> dict[str, Any]:
-    """What keeps botocore from repeating each try of s3fs for many seconds."""
+    """Keeps botocore from repeating each try of s3fs for many seconds."""
     if scheme not in ("s3", "s3a"):
         return {}
     told = import_module("fsspec.config").conf.get(scheme, {}).get("config_kwargs") or {}

@@ -13,7 +13,7 @@ _SAY_WHO = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
 
 
 def lacks_credentials(error: BaseException) -> bool:
-    """Return whether nobody has said who the user is, so that no store was asked."""
+    """Return whether nobody has said who the user is."""
     return type(error).__name__.startswith(_UNKNOWN_USER)
 
 
@@ -60,7 +60,7 @@ _PERMANENT_STATUSES = (501, 505)  # the store does not know how to do that
 
 
 def is_transient(error: Exception) -> bool:
-    """Return whether the same request may succeed later, as after 503 or a lost connection."""
+    """Return whether the same request may succeed later."""
     if _tells(error, "NoSuchUpload"):  # it is complete, and the answer that said so was lost
         return True
     if isinstance(error, _PERMANENT) or lacks_credentials(error):
@@ -72,7 +72,7 @@ def is_transient(error: Exception) -> bool:
 
 
 def as_os_error(error: Exception, url: str) -> OSError:
-    """Return ``error`` as an OSError of the fitting kind whose ``filename`` is ``url``."""
+    """Return ``error`` as the fitting OSError, whose ``filename`` is ``url``."""
     text = shortened(error)
     if lacks_credentials(error):
         found = f"no credentials for {scheme_of(url)}:// were found: {_SAY_WHO} ({text})"
@@ -100,7 +100,6 @@ def status_of(error: BaseException) -> int | None:
 
 
 def _tells(error: BaseException, code: str) -> bool:
-    """Whether a store has answered with a code of S3."""
     answer = getattr(error, "response", None)
     if isinstance(answer, dict) and answer.get("Error", {}).get("Code") == code:
         return True

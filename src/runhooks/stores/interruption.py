@@ -31,14 +31,14 @@ def interrupt() -> None:
 
 
 def forget_interrupt() -> None:
-    """Be as patient again as before a Ctrl-C: something new begins."""
+    """Be as patient again as before a Ctrl-C."""
     global _at
     _at = -math.inf
 
 
 @contextmanager
 def interrupting() -> Iterator[None]:
-    """Call ``interrupt`` if a Ctrl-C ends the block, in which a store is waited for."""
+    """Call ``interrupt`` if a Ctrl-C ends the block."""
     try:
         yield
     except KeyboardInterrupt:
@@ -48,7 +48,7 @@ def interrupting() -> Iterator[None]:
 
 @contextmanager
 def reading_threads(most: int = 16) -> Iterator[ThreadPoolExecutor]:
-    """Give up to ``most`` threads that read files; a Ctrl-C in the block soon ends them."""
+    """Give up to ``most`` threads; a Ctrl-C in the block soon ends them."""
     with ThreadPoolExecutor(most, "runhooks-read") as threads, interrupting():
         yield threads
 
@@ -59,13 +59,13 @@ def interrupted_at() -> float:
 
 
 def secs_left() -> float:
-    """Return how long a store may still be waited for; inf without a Ctrl-C."""
+    """Return how long a store may be waited for; inf without a Ctrl-C."""
     since = clock.monotonic() - _at
     return max(0.0, GRACE_SECS - since) if 0 <= since <= _HOLDS_SECS else math.inf
 
 
 def look_secs() -> float:
-    """Return how long to wait, at most, before ``secs_left`` is asked again."""
+    """Return how long to wait before ``secs_left`` is asked again."""
     return min(_LOOK_SECS, secs_left())
 
 

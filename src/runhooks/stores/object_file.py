@@ -6,12 +6,9 @@ from fsspec.spec import AbstractBufferedFile
 
 
 class ObjectFile(AbstractBufferedFile):  # type: ignore[misc] # fsspec has no types
-    """The first ``size`` bytes of an object.
+    """The first ``size`` bytes of an object; ``ahead_bytes`` more than asked for are read at once.
 
-    Args:
-        read: Returns its bytes from one place to another, or some of the first of them.
-        size: How many bytes it has.
-        ahead_bytes: How many more than were asked for are read at once.
+    ``read`` may return only some of the first bytes.
     """
 
     def __init__(self, read: Callable[[int, int], bytes], size: int, ahead_bytes: int) -> None:

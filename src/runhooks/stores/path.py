@@ -45,7 +45,7 @@ _NEAR_BYTES = 1 << 20  # of what is read for a single range
 
 
 class _Tree:
-    """What the paths that were made of one another share; one thread at a time reads ahead."""
+    """What paths made of one another share; one thread at a time reads ahead."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -92,10 +92,10 @@ class _Tree:
 
 
 class StorePath:
-    """A place in a store: an object, or what is below a name.
+    """A place in a store: an object, or what is below a name, used as a ``Path``.
 
-    A folder is there as long as there is an object in it. What ``files`` has listed keeps its size
-    until it is listed again, also for the paths made of this one; one thread at a time may list.
+    A folder is there as long as an object is in it. What ``files`` has listed keeps its size until
+    it is listed again, also for paths made of this one; one thread at a time may list.
 
     Raises as ``open_store``.
     """
@@ -207,11 +207,11 @@ class StorePath:
         self._tree.expect((path.key, known[path.key].size) for path in reads)
 
     def open(self, ahead_bytes: int = 0) -> ObjectFile:
-        """Open the object to read it with so many bytes at once behind those asked for."""
+        """Open the object; so many bytes more than asked for are read at once."""
         return self._opened(self.store.read, ahead_bytes)
 
     def open_expected(self) -> ObjectFile:
-        """Open the object to read it to the end, as was told to ``expect``."""
+        """Open the object to read it to the end, as told to ``expect``."""
         return self._opened(self._tree.read, _WINDOW_BYTES)
 
     def _opened(self, read: Callable[[str, int, int], bytes], ahead_bytes: int) -> ObjectFile:
@@ -230,7 +230,7 @@ class StorePath:
         self._tree.known.pop(self.key, None)
 
     def mkdir(self, parents: bool = False, exist_ok: bool = False) -> None:
-        """Do nothing: a store has no folders of their own."""
+        """Do nothing: a store has no folders."""
 
     def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         """Return the bytes of the object in several ranges, sorted, read several at a time."""
@@ -272,9 +272,9 @@ _numbers = itertools.count()
 
 @contextmanager
 def replacing(path: AnyPath) -> Iterator[Path]:
-    """Give the path of a file on this machine that replaces ``path`` when the block succeeds.
+    """Give a path on this machine whose file replaces ``path`` when the block succeeds.
 
-    A pipe or a device is written to directly, and so is a file in a folder that takes no other.
+    Pipes, devices, and files in folders that take no other are written to directly.
     """
     try:
         with _part(path) as part:

@@ -64,7 +64,7 @@ def default_policy() -> RetryPolicy:
 
 
 def set_retry_policy(policy: RetryPolicy) -> None:
-    """Set the retry policy of every store that is opened without its own policy."""
+    """Set the policy of every store that is opened without one."""
     global _default
     arguments.given(policy=policy)
     arguments.instance(RetryPolicy, policy=policy)
@@ -72,7 +72,7 @@ def set_retry_policy(policy: RetryPolicy) -> None:
 
 
 class _Patience:
-    """Since when a store has failed; without locks, for a signal handler may ask it, too."""
+    """Since when a store has failed; without locks: a signal handler may ask it, too."""
 
     def __init__(self) -> None:
         self.has_answered = False
@@ -85,14 +85,14 @@ class _Patience:
         self.has_answered = True
 
     def failed(self, since: float) -> None:
-        """Note that a request which was first tried at ``since`` has not been answered."""
+        """Note that a request first tried at ``since`` has not been answered."""
         self._failing_since = min(self._failing_since, max(since, self._answered_at))
 
     def left(self, secs: float, since: float) -> float:
         """Return how long a request first tried at ``since`` is repeated, if ``secs`` in all.
 
         They count from the first failure after the last answer, whoever made that request. After a
-        Ctrl-C nothing is repeated until the store answers again.
+        Ctrl-C nothing is repeated until the store answers.
         """
         if self._answered_at < interruption.interrupted_at():
             return 0.0
@@ -111,9 +111,7 @@ _INTERRUPTED = "the program was interrupted before the store answered"
 def ask(request: Callable[[], AnyResult], url: str, policy: RetryPolicy, nbytes: int) -> AnyResult:
     """Return what ``request()``, which moves ``nbytes``, returns in the end.
 
-    Raises:
-        OSError: The last error, as the kind that a disk would raise; ``filename`` is ``url``.
-        ImportError: Something is not installed.
+    Raises the last error as an OSError whose ``filename`` is ``url``, or ImportError.
     """
     bucket = url.partition("://")[2].partition("/")[0]
     patience = _known.setdefault(f"{scheme_of(url)}://{bucket}", _Patience())
@@ -151,7 +149,7 @@ def _outcome(
 ) -> Future[AnyResult]:
     """What became of ``request()``: an error if nothing is heard for ``limit_secs`` and a while.
 
-    It has a thread of its own, for the libraries beneath may hold a Ctrl-C back for minutes.
+    It has its own thread: the libraries beneath may hold a Ctrl-C back for minutes.
     """
     if not interruption.secs_left():
         return _timeout(url, _INTERRUPTED)

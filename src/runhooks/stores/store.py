@@ -42,17 +42,16 @@ def open_store(url: str | os.PathLike[str], retry: RetryPolicy | None = None) ->
 
 
 def open_top(url: str) -> tuple[Store, str]:
-    """Return the store of the whole bucket, or host, that ``url`` is in, and the key of ``url``."""
+    """Return the store of the bucket or host of ``url``, and its key there."""
     top, key = top_of(normal(url))
     return Store(top, default_policy()), key
 
 
 class Store:
-    """The objects below one URL, by keys relative to it, whose parts are joined by ``/``.
+    """The objects below one URL, by keys relative to it, with ``/`` between their parts.
 
     May be used in several threads, and in a forked child. Failures raise the OSError that a disk
-    would raise, with the URL as its ``filename``: FileNotFoundError for a missing object or bucket,
-    PermissionError, or TimeoutError and others when retries have failed.
+    would raise, with the URL as its ``filename``.
     """
 
     def __init__(self, url: str, retry: RetryPolicy) -> None:
@@ -73,18 +72,15 @@ class Store:
         return joined(self.url, key)
 
     def put(self, key: str, data: Buffer | Sequence[Buffer]) -> None:
-        """Create or replace the object ``key``, completely or not at all.
-
-        Its content may come in several pieces. Large content is sent in parts, several at a time.
-        """
+        """Create or replace the object ``key``, completely or not at all; a large one goes in parts."""
         pieces = [data] if not isinstance(data, Sequence) or isinstance(data, _BYTES) else data
         self._call(key, lambda backend: backend.put(key, pieces), sum(map(len, pieces)))
 
     def create(self, key: str, data: bytes) -> None:
-        """Create the object ``key``; if several processes try at the same time, one succeeds.
+        """Create the object ``key``; of several processes at the same time, one succeeds.
 
-        ``data`` must differ from what others may write there: where an answer was lost, it tells
-        whether the object is this one. Raises FileExistsError if another is there.
+        ``data`` must differ from theirs: where an answer was lost, it tells whose the object is.
+        Raises FileExistsError if another is there.
         """
         try:
             self._call(key, lambda backend: backend.create(key, data))
@@ -174,7 +170,6 @@ _BYTES = (bytes, bytearray, memoryview)
 def _together(
     act: Callable[[AnyArgument], AnyResult], items: Sequence[AnyArgument]
 ) -> list[AnyResult]:
-    """Return what ``act`` returns for each of ``items``, several at a time."""
     if len(items) < 2:
         return [act(it) for it in items]
     with reading_threads(_MOST_AT_ONCE) as threads:

@@ -21,8 +21,7 @@ _CHAIN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*::(?=.*://)")
 def is_url(place: str | os.PathLike[str]) -> bool:
     """Return whether ``place`` is a URL, such as ``s3://bucket/run``; ``file://`` is a path.
 
-    Raises ValueError if it was one before it lost a slash, is several, or has a password or a
-    query, which would appear in logs and files.
+    Raises ValueError if it has lost a slash, is several, or has a password or a query.
     """
     text = os.fspath(place)
     if chain := _CHAIN.match(text):
@@ -47,7 +46,7 @@ def is_url(place: str | os.PathLike[str]) -> bool:
 
 
 def _shown(url: str) -> str:
-    """Return ``url`` with ``***`` for what may be a password or a signature."""
+    """Return ``url`` with ``***`` for what may be a secret."""
     scheme, separator, rest = url.partition("://")
     user, _, place = rest.rpartition("@")
     is_name = scheme.lower() in _CLOUDS and ":" not in rest.partition("/")[0]
@@ -58,18 +57,18 @@ def _shown(url: str) -> str:
 
 
 def scheme_of(place: str | os.PathLike[str]) -> str:
-    """Return the scheme of a URL in lower case, such as ``"s3"``; ``""`` for a path."""
+    """Return the scheme of a URL in lower case; ``""`` for a path."""
     found = _SCHEME.match(os.fspath(place))
     return "" if found is None else found[1].lower()
 
 
 def cloud_of(url: str) -> str:
-    """Return ``"s3"``, ``"gs"`` or ``"az"``, however its scheme is spelled; ``""`` for another."""
+    """Return ``"s3"``, ``"gs"`` or ``"az"``; ``""`` for another."""
     return _CLOUDS.get(scheme_of(url), "")
 
 
 def without_file_scheme(place: str | os.PathLike[str]) -> str | os.PathLike[str]:
-    """Return the path in ``file://<path>``, which must be absolute; all else unchanged."""
+    """Return the path, an absolute one, in ``file://<path>``; anything else unchanged."""
     if scheme_of(place) != _FILE:
         return place
     path = os.fspath(place)[len("file://") :]
@@ -100,14 +99,14 @@ def _root(rest: str) -> str:
 
 
 def joined(url: str, *keys: str) -> str:
-    """Return the URL of what is at ``keys`` below ``url``, without a ``/`` at its end."""
+    """Return the URL of ``keys`` below ``url``, without a ``/`` at its end."""
     scheme, separator, rest = url.partition("://")
     parts = [part.strip("/") for part in (rest, *keys)]
     return scheme + separator + _root(rest) + "/".join(filter(None, parts))
 
 
 def top_of(url: str) -> tuple[str, str]:
-    """Return the URL of the host or the bucket that ``url`` is in, and the key of ``url`` there."""
+    """Return the URL of the host or bucket of ``url``, and its key there."""
     scheme, separator, rest = url.partition("://")
     top, _, key = rest.partition("/")
     return scheme + separator + (top or _root(rest)), key
