@@ -1,8 +1,7 @@
 """Writes the files of checkpoints to a disk or a store, and removes them.
 
-    model.ckpt-1200/
-      checkpoint.safetensors                  written last: it makes the checkpoint complete
-      attempt-<process>-<number>-<rank>.safetensors   of ranks, or in a store: what each has written
+    checkpoint.safetensors                          written last: it completes the checkpoint
+    attempt-<process>-<number>-<rank>.safetensors   of ranks, or in a store
 
 On a disk the last file has a name of its attempt until it is synced, and is then renamed. In a
 store it is created on condition that there is none.
@@ -32,7 +31,7 @@ from runhooks.stores.path import AnyPath, StorePath
 
 _log = logging.getLogger("runhooks")
 
-_DAY_SECS = 86_400  # more than a save takes, or than the clocks of two machines differ by
+_DAY_SECS = 86_400  # longer than any save takes
 _PAGE_BYTES = 4096
 
 # Containers give a process the same number after each start.
@@ -142,7 +141,7 @@ def _remove(folder: AnyPath, names: Iterable[str]) -> None:
         return
     for name in names:
         (folder / name).unlink(missing_ok=True)
-    with suppress(OSError):  # there is something in it
+    with suppress(OSError):  # not empty
         folder.rmdir()
 
 
@@ -183,12 +182,12 @@ def _with_header(content: Encoding) -> tuple[list[Any], FileDigest]:
 def _write(path: Path, content: Encoding) -> FileDigest:
     sums = []
     size = content.header_bytes
-    begun = -(-size // _PAGE_BYTES) * _PAGE_BYTES  # the pages before it are changed again
+    begun = -(-size // _PAGE_BYTES) * _PAGE_BYTES  # the header is written again
     try:
         with _created(path) as file:
             file.seek(size)  # the header has the checksums of what follows
             for piece in content.pieces():
-                if size - begun > PIECE_BYTES // 2:  # not the last, which is synced at once
+                if size - begun > PIECE_BYTES // 2:
                     file.flush()
                     end = size // _PAGE_BYTES * _PAGE_BYTES
                     _begin_writing(file.fileno(), begun, end)
@@ -203,7 +202,7 @@ def _write(path: Path, content: Encoding) -> FileDigest:
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
-        if error.filename is None:  # that of a full disk names no file
+        if error.filename is None:  # as of a full disk
             error.filename = str(path)
         raise
     return FileDigest(size, crc)
@@ -212,12 +211,12 @@ def _write(path: Path, content: Encoding) -> FileDigest:
 def _created(path: Path) -> BinaryIO:
     while True:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with suppress(FileNotFoundError):  # the empty folder was just swept
+        with suppress(FileNotFoundError):  # just swept
             return path.open("xb")
 
 
 def _begin_writing(descriptor: int, start: int, end: int) -> None:
-    # The disk works while the rest is copied to the page cache: on Linux, this advice starts it.
+    # On Linux, this advice makes the disk work while the rest is copied to the page cache.
     if hasattr(os, "posix_fadvise"):
         with suppress(OSError):
             os.posix_fadvise(descriptor, start, end - start, os.POSIX_FADV_DONTNEED)

@@ -24,7 +24,7 @@ from runhooks.stores.path import AnyPath, StorePath
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 
-_AHEAD_BYTES = 8 << 20  # read at once from a store
+_AHEAD_BYTES = 8 << 20
 
 
 def place_of(place: str | os.PathLike[str]) -> AnyPath:
@@ -40,11 +40,11 @@ def followed(path: AnyPath) -> AnyPath:
     return path.resolve() if isinstance(path, Path) and path.is_symlink() else path
 
 
-#: File systems of disks, and of memory, that no other machine writes to.
+# No other machine writes to these file systems.
 _LOCAL = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "zfs", "tmpfs", "overlay"})
 
 
-@lru_cache(maxsize=64)  # a saver is told a place again and again; connections are kept
+@lru_cache(maxsize=64)  # connections are kept
 def _stored(url: str, policy: RetryPolicy) -> StorePath:
     return StorePath(url)
 
@@ -58,7 +58,7 @@ def sizes_below(path: AnyPath) -> Callable[[str], int]:
     """Return what tells the sizes of files in a folder by name, as ``size_of``."""
     if not isinstance(path, StorePath):
         return lambda name: size_of(path / name)
-    listed = {it.key: it.size for it in path.store.objects(path.key)}  # one request for all
+    listed = {it.key: it.size for it in path.store.objects(path.key)}
 
     def size(name: str) -> int:
         key = f"{path.key}/{name}"
@@ -100,14 +100,13 @@ def read_into(path: AnyPath, start: int, into: NDArray[np.uint8]) -> None:
 def mapped(file: BinaryIO) -> NDArray[np.uint8] | None:
     """Return the memory that an open file is mapped into, to which writing changes no file.
 
-    None if it does not fit, or is on no disk of this machine: reading a map of a file that another
-    machine has cut short would end the process.
+    None if it does not fit, or another machine may cut the file short, which would end the process.
     """
     try:
         if not _is_local(os.fstat(file.fileno()).st_dev):
             return None
         return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY), np.uint8)
-    except OSError:  # which an object in a store raises, too: it has no number
+    except OSError:  # of a store, too
         return None
 
 
@@ -129,8 +128,8 @@ def opened(path: AnyPath, ahead: bool = True) -> Iterator[tuple[BinaryIO, int]]:
         with path.open(_AHEAD_BYTES if ahead else 0) as stored:
             yield cast(BinaryIO, stored), size
         return
-    # Opening a device may have an effect, and opening a FIFO waits for a writer. A regular file may
-    # be something else a moment later: hence the flags, and the second look.
+    # Opening a device may have an effect, and that of a FIFO waits. A regular file may be something
+    # else a moment later: hence the flags, and the second look.
     size_of(path)
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -153,7 +152,7 @@ class Shared(Generic[_Key, _Value]):
         self._lock = threading.Lock()
 
     def __getitem__(self, key: _Key) -> _Value:
-        try:  # of each block
+        try:
             return self._made[key]
         except KeyError:
             pass

@@ -1,14 +1,16 @@
-"""A checkpoint: a folder with one safetensors file of its arrays, states and manifest.
+"""A checkpoint, and how it is found: a folder with a safetensors file, which is written last.
 
-If several ranks have written it, or it is in a store, that file, the last, lists those of the ranks
-and has a table of the blocks of the arrays.
+If several ranks have written it, or it is in a store, that file lists theirs, and has a table of
+blocks. The latest was saved last: a run may have gone back to an earlier step.
 """
 
 from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -16,14 +18,15 @@ from typing import Any, NamedTuple
 from runhooks import clock
 from runhooks.arrays.shards import key_of
 from runhooks.checkpoint import states, tensors
-from runhooks.checkpoint.files import Shared, printable, sizes_below
+from runhooks.checkpoint.files import Shared, modified, place_of, printable, sizes_below
+from runhooks.checkpoint.lock import CLAIMS
 from runhooks.checkpoint.manifest import ArraySpec, Manifest, NewerFormatError
 from runhooks.checkpoint.shards import (
     OWN,
     BlockTable,
+    Overlap,
     Start,
     StoredArray,
-    StoredBlock,
     blocks_in,
     covering,
     read_several,
@@ -31,6 +34,8 @@ from runhooks.checkpoint.shards import (
 from runhooks.checkpoint.states import EncodedStates
 from runhooks.checkpoint.tensors import COMMIT, STATES, CheckpointFile, Encoding, naming
 from runhooks.contract import Snapshot
+from runhooks.errors import DataLossError, NotFoundError
+from runhooks.stores.interruption import reading_threads
 from runhooks.stores.path import AnyPath, StorePath
 
 
@@ -38,7 +43,7 @@ class Checkpoint(NamedTuple):
     """A checkpoint, as its manifest describes it.
 
     ``step``: -1 if its graph had none. ``complete``: whether its manifest is sound and its files
-    have the sizes that it states; if not, both times are that of the folder.
+    have the stated sizes; if not, both times are that of the folder.
     """
 
     path: AnyPath
@@ -84,7 +89,7 @@ def begun_manifest(
 ) -> Manifest:
     """Return the manifest of a checkpoint saved now, after ``previous`` of its series."""
     now = clock.wall()
-    if previous is not None:  # clocks are set back, and differ from host to host
+    if previous is not None:  # clocks are set back, and differ
         now = max(now, math.nextafter(previous.wall_time, math.inf))
     start = now if previous is None else previous.series_start
     return Manifest(global_step, now, start, metrics, modes)
@@ -130,13 +135,19 @@ class StoredCheckpoint:
         Blocks are looked for in the files of the ranks ``near`` before the table.
         """
         if not self._names:
-            return {n: StoredArray.at(lambda: self._head, n, it) for n, it in self.specs.items()}
+            return {n: StoredArray.at(self._head, n, it) for n, it in self.specs.items()}
         with self._head.naming():
             table = BlockTable(self._head, self.manifest.arrays, self.manifest.ranks)
         near = near if self.manifest.ranks > 1 else [0]
         is_far = isinstance(self._path, StorePath)
         found = {
-            name: StoredArray(spec, partial(self._blocks, table, near, name), is_far=is_far)
+            name: StoredArray(
+                spec,
+                partial(self._blocks, table, near, name),
+                self._files.__getitem__,
+                partial(key_of, name),
+                is_far=is_far,
+            )
             for name, spec in self.specs.items()
         }
         return found if rank is None else found | self.own_arrays(rank)
@@ -145,7 +156,7 @@ class StoredCheckpoint:
         """Return those that differ from the chief's."""
         file = self._files[rank]
         return {
-            key.removesuffix(OWN): StoredArray.at(lambda: file, key, ArraySpec(*entry[:2]))
+            key.removesuffix(OWN): StoredArray.at(file, key, ArraySpec(*entry[:2]))
             for key, entry in file.entries.items()
             if key.endswith(OWN)
         }
@@ -177,17 +188,13 @@ class StoredCheckpoint:
 
     def _blocks(
         self, table: BlockTable, near: Sequence[int], name: str, *part: Start
-    ) -> list[StoredBlock]:
+    ) -> list[Overlap]:
         known = [(rank, *it) for rank in near for it in self._listed[rank].get(name, ())]
         found = covering(known, *part) if all(len(it[1]) == len(part[0]) for it in known) else None
         if found is None:
             with self._head.naming():
-                found = table.overlaps(name, *part)
-        files = self._files
-        return [
-            StoredBlock(partial(files.__getitem__, it.rank), key_of(name, it.start), *it[1:])
-            for it in found
-        ]
+                return table.overlaps(name, *part)
+        return found
 
     def _blocks_of(self, rank: int) -> dict[str, list[tuple[Start, Start]]]:
         file = self._files[rank]
@@ -244,3 +251,130 @@ def checkpoint_of(path: AnyPath, manifest: Manifest) -> Checkpoint:
     step = -1 if manifest.global_step is None else manifest.global_step
     times = manifest.wall_time, manifest.series_start
     return Checkpoint(path, step, *times, metrics=manifest.metrics, modes=manifest.modes)
+
+
+#: Ends the names of folders with the states of hooks alone.
+HOOK_STATES = ".hooks"
+
+_INDEX = ".index"
+_DATA = re.compile(r"(.+)\.data-\d{5}-of-\d{5}")
+NAME = re.compile(r".+-(\d+)")
+
+
+def holds_hook_states(path: AnyPath) -> bool:
+    """Return whether ``path`` has the states of hooks alone, of a checkpoint of TensorFlow."""
+    return path.name.endswith(HOOK_STATES)
+
+
+def tensorflow_checkpoint_near(path: AnyPath) -> str | None:
+    """Return what to say of ``path`` if TensorFlow has to do with it."""
+    where = printable(path)
+    if holds_hook_states(path) and looks_like_checkpoint(path):
+        it = where.removesuffix(HOOK_STATES)
+        return f"{where} has the states of hooks alone: {_read(it)} the checkpoint itself"
+    if path.name and path.with_name(path.name + _INDEX).is_file():
+        return f"{where} is a checkpoint of TensorFlow: {_read(where)} it"
+    if latest := _latest_of_tensorflow(path):
+        return f"the checkpoints in {where} are TensorFlow's: {_read(printable(latest))} one"
+    return None
+
+
+def check_no_tensorflow_checkpoints(checkpoint_dir: str | os.PathLike[str]) -> None:
+    """Raise ValueError if a directory has checkpoints of TensorFlow."""
+    found = _latest_of_tensorflow(place_of(checkpoint_dir))
+    if found:
+        latest = printable(found)
+        raise ValueError(
+            f"checkpoint_dir {os.fspath(checkpoint_dir)!r} has checkpoints of TensorFlow, "
+            f"the latest {latest!r}, which only sessions of a tf.Graph can restore: give another "
+            "checkpoint_dir to start over. To begin with its weights, write them to a .npz file "
+            f"with tf.train.load_checkpoint({latest!r}).get_tensor(name), and give "
+            "Scaffold(init_from=rh.InitFrom('weights.npz'))"
+        )
+
+
+def _read(path: str) -> str:
+    return f"tf.train.load_checkpoint({path!r}) reads"
+
+
+def _latest_of_tensorflow(directory: AnyPath) -> AnyPath | None:
+    files: dict[str, float] = {}
+    with suppress(FileNotFoundError, NotADirectoryError):
+        below = directory.files() if isinstance(directory, StorePath) else directory.iterdir()
+        for path in below:
+            with suppress(FileNotFoundError):  # just removed
+                if path.parent == directory and path.is_file():
+                    files[path.name] = path.stat().st_mtime
+    names = {match[1] for file in files if (match := _DATA.fullmatch(file))}
+    saved = {name: files[name + _INDEX] for name in names if name + _INDEX in files}
+    return directory / max(saved, key=lambda it: (saved[it], it)) if saved else None
+
+
+def find_checkpoints(checkpoint_dir: str | os.PathLike[str]) -> list[Checkpoint]:
+    """Return the checkpoints in a directory, damaged ones too, in the order of saving, or of steps.
+
+    Raises ValueError if one has a newer format.
+    """
+    directory = place_of(checkpoint_dir)
+    paths = _paths(directory)
+    while True:
+        if isinstance(directory, StorePath):
+            with reading_threads() as threads:
+                found = list(threads.map(_look_at, paths))
+        else:
+            found = list(map(_look_at, paths))
+        listed, paths = paths, _paths(directory)
+        # If one was removed meanwhile, a newer one may not be listed.
+        if paths >= listed:
+            return sorted(filter(None, found), key=lambda it: (it.wall_time, it.step, it.path))
+
+
+def checkpoints(checkpoint_dir: str | os.PathLike[str]) -> list[str]:
+    """Return the paths of the complete checkpoints in a directory, in the order of saving.
+
+    Complete: the manifest is sound, and each file has the size that it states.
+    """
+    return [str(it.path) for it in find_checkpoints(checkpoint_dir) if it.complete]
+
+
+def latest_checkpoint(checkpoint_dir: str | os.PathLike[str]) -> str | None:
+    """Return the path of the newest complete checkpoint, or None if there is none.
+
+    Raises:
+        FileNotFoundError: The bucket of a URL does not exist.
+        OSError: The store cannot be reached.
+    """
+    return next(reversed(checkpoints(checkpoint_dir)), None)
+
+
+def checkpoint_step(path: str | os.PathLike[str]) -> int | None:
+    """Return the global step of a checkpoint; None if its graph had none.
+
+    Raises NotFoundError or DataLossError if it is not complete.
+    """
+    return read_manifest(place_of(path)).global_step
+
+
+def _paths(directory: AnyPath) -> set[AnyPath]:
+    found: set[AnyPath] = set()
+    if isinstance(directory, StorePath):  # whose bucket must be there
+        names = directory.store.folders(directory.key)
+        found.update(directory / name for name in names if name != CLAIMS)
+    else:
+        with suppress(FileNotFoundError, NotADirectoryError):
+            found.update(directory.iterdir())
+    return {path for path in found if not holds_hook_states(path)}
+
+
+def _look_at(path: AnyPath) -> Checkpoint | None:
+    try:
+        if not looks_like_checkpoint(path):
+            return None
+        try:
+            return checkpoint_of(path, read_manifest(path))
+        except DataLossError:
+            name = NAME.fullmatch(path.name)
+            time = min(max(modified(path), 0), clock.wall())
+            return Checkpoint(path, int(name[1]), time, time, complete=False) if name else None
+    except (NotFoundError, FileNotFoundError):  # just removed
+        return None

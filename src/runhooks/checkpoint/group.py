@@ -1,8 +1,8 @@
 """All ranks of a group write one checkpoint, and restore the same one.
 
 They meet in the group's store, never in a collective: for a save, when it begins, when all have
-written, when the chief has committed, and once more if arrays that are not sharded differ; to
-restore, twice for each checkpoint. There, an error of one is told to all.
+written, when the chief has committed; to restore, twice for each checkpoint. An error of one is
+told to all there.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import numpy as np
 from runhooks.checkpoint import attempts
 from runhooks.checkpoint.files import place_of, printable, read_into, sizes_below
 from runhooks.checkpoint.format import (
+    NAME,
     Checkpoint,
     Content,
     StoredCheckpoint,
@@ -29,8 +30,8 @@ from runhooks.checkpoint.format import (
     checkpoint_of,
     content_of,
     encoded,
+    find_checkpoints,
 )
-from runhooks.checkpoint.latest import NAME, find_checkpoints
 from runhooks.checkpoint.lock import check_claim
 from runhooks.checkpoint.manifest import FileDigest, Manifest, is_shard
 from runhooks.checkpoint.shards import (
@@ -58,7 +59,7 @@ _log = logging.getLogger("runhooks")
 
 AnyResult = TypeVar("AnyResult")
 
-_MOST_NEAR = 8  # files in which blocks are looked for before the table
+_MOST_NEAR = 8  # files that are searched before the table
 
 
 def agreed(group: Group, name: str, act: Callable[[], Any], *, restores: bool = False) -> Any:
@@ -76,7 +77,7 @@ def collected(group: Group, name: str, act: Callable[[], Any]) -> list[Any]:
         return [act()]
 
     def keep(contents: list[Any], chief: int) -> None:
-        group.set(f"collected/{name}", json.dumps(contents))  # one reads it, not all
+        group.set(f"collected/{name}", json.dumps(contents))
 
     _met(group, name, act, keep)
     if not group.is_chief:
@@ -163,15 +164,11 @@ def write_together(
 ) -> Checkpoint:
     """Save what all ranks of ``group`` have as the checkpoint ``path``, with the chief's manifest.
 
-    ``replaces``: whether one that is there is known; in a store, another one stays.
-
-    Raises:
-        FileExistsError: Another process has saved it.
-        OSError: This rank cannot write its files.
-        ValueError: What the ranks have does not make a whole. The chief alone raises it.
-        PeerFailedError, DeadlineExceededError: Another rank has failed, or is missing.
+    ``replaces``: whether one that is there is known; in a store, another one stays. Raises
+    FileExistsError if another process has saved it, OSError; on the chief, ValueError if it is not
+    a whole; PeerFailedError or DeadlineExceededError for another rank.
     """
-    # In a store, the last file is created on a condition, and so sent at once: it must be small.
+    # In a store, the last file must be small: it is created on a condition, in one request.
     if group.size > 1 or isinstance(path, StorePath):
         return _GroupSave(group, path).run(content, manifest, replaces)
     check_free(path)
@@ -205,7 +202,7 @@ class _GroupSave:
     def __init__(self, group: Group, path: AnyPath) -> None:
         self._group = group
         self._path = path
-        # Several savers may be at work in threads: each meets the others under a name of its own.
+        # Several savers may be at work in threads.
         self._name = f"checkpoint {path.parent.name}/{path.name.rpartition('-')[0] or path.name}"
         self._attempt = self._shown = ""
         self._may_be_complete = False
@@ -216,7 +213,7 @@ class _GroupSave:
             step, what = manifest.global_step, f"{self._name} is written"
             written = collected(self._group, what, lambda: self._write(content, step, held))
             if self._shown and self._group.is_chief:
-                self._group.delete(self._shown)  # all have read it
+                self._group.delete(self._shown)
             done = self._agreed("is committed", lambda: self._commit(manifest, written, replaces))
             return checkpoint_of(self._path, Manifest.from_json(done))
         except BaseException:
@@ -282,7 +279,7 @@ class _GroupSave:
         except FileExistsError:
             self._may_be_complete = False
             raise
-        self._may_be_complete = True  # whatever becomes of the others
+        self._may_be_complete = True
         return manifest.to_json()
 
     def _whole(
@@ -382,7 +379,7 @@ def newest_sound(
         path = directory / name
         try:
             agreed(group, "restored", partial(keep, path), restores=True)
-        except NotFoundError:  # another process has just removed it, and saved a newer one
+        except NotFoundError:  # just removed
             continue
         except DataLossError as error:
             if group.is_chief:
@@ -408,11 +405,11 @@ def read_for(group: Group, path: AnyPath, in_parts: bool = False) -> Snapshot:
     stored = StoredCheckpoint(path, in_parts=group.size > 1)
     manifest = stored.manifest
     saved, size = manifest.ranks, group.size
-    # They have what this rank needs of an array that is cut evenly, or that the chief alone has.
+    # These have what this rank needs of evenly cut arrays, and of the chief's.
     first, last = group.rank * saved // size, -(-(group.rank + 1) * saved // size)
     near = list(dict.fromkeys([*range(first, last), manifest.chief]))
     if len(near) > _MOST_NEAR:
-        near = []  # the table says it sooner
+        near = []
     if saved == size:
         found, kept = stored.arrays(group.rank, near), stored.states(group.rank)
         if group.size == 1 and not in_parts:

@@ -33,7 +33,7 @@ from runhooks.near_names import suggestion
 
 _log = logging.getLogger("runhooks")
 
-#: What Flax puts behind the name of an array in a module that it shows to JAX as a tree.
+# Ends the names of Flax's arrays in the tree of a module.
 _FLAX_VALUE = "/value"
 
 
@@ -56,12 +56,11 @@ def load(
             read with ``weights_only=True``.
         only: A name, to return what it names with everything below it; or a pattern with ``*``, or
             a list of names and patterns, to return what matches, nested from the top. A leading
-            ``!`` excludes, as in ``"!state/opt_state"``. None: everything.
+            ``!`` excludes. None: everything.
         like: The structure to return, with the wanted dtypes, devices or shardings: any tree of
             arrays or of ``jax.ShapeDtypeStruct``. Leaves that are neither arrays nor in the
-            checkpoint are returned unchanged. An array without a place in it is left out, with a
-            warning if ``only`` asks for it. None: NumPy arrays in dicts, with names split at
-            ``/``; lists and tuples become dicts with the keys ``"0"``, ``"1"``.
+            checkpoint are returned unchanged. None: NumPy arrays in dicts, with names split at
+            ``/``.
         step: The global step of the checkpoint to read. None, without ``best``: the newest
             undamaged one.
         best: Read the checkpoint with the best value of this metric, as for ``best_checkpoint``.
@@ -151,7 +150,7 @@ def _check(
         elif form is None:
             problems.append(f"{path!r} must be an array, got {leaf!r}")
         elif (spec := weights.spec(name)).shape != form.shape:
-            problems.append(f"{path!r} is {_shown(form)}, {name!r} is {spec.dtype}{[*spec.shape]}")
+            problems.append(f"{path!r} is {_shown(form)}, {name!r} is {spec}")
     if not missing and not any(sources):
         missing = [_as_saved(path, names) for path, _ in target.leaves]
     if missing:
@@ -178,9 +177,7 @@ class InitFrom:
         scaffold = rh.Scaffold(init_from=rh.InitFrom("runs/a", only="!state/params/head"))
 
     They are read if the session has no checkpoint of its own to restore, after ``init_op`` and
-    before ``init_fn``. The log lists what was taken and what was not. Never taken: the global
-    step, states of hooks and inputs, averages of an ``EmaHook``, objects of ``rh.torch`` other than
-    modules.
+    before ``init_fn``.
 
     Args:
         path: What to read, as for ``load``.
@@ -209,7 +206,7 @@ class InitFrom:
         arguments.given(path=self.path)
         arguments.directory(path=self.path)
         if not isinstance(self.only, str | None):
-            object.__setattr__(self, "only", list(self.only))  # it is gone through again
+            object.__setattr__(self, "only", list(self.only))
         Only(self.only)
         arguments.instance(Mapping, rename=self.rename)
         if self.missing not in ("error", "keep"):
@@ -218,7 +215,7 @@ class InitFrom:
 
     def load_into(self, sess: RawSession) -> None:
         """Load the weights into ``sess``, all or none of them. Raises as ``load``."""
-        present = sess.snapshot(share=Share(0, 1))  # for its forms: several processes may hold one
+        present = sess.snapshot(share=Share(0, 1))  # for forms alone
         choice, averages = Choice(self.step, self.best, self.mode), averages_in(sess.graph)
         known = [
             name
@@ -279,7 +276,7 @@ def _check_forms(weights: Weights, sources: Mapping[str, str], present: Snapshot
         mine, spec = present.arrays[it], weights.spec(name)
         if mine.shape != spec.shape or not is_same_kind(mine.dtype, dtype_named(spec.dtype)):
             own = f"{mine.dtype}{[*mine.shape]}"
-            problems[name] = f"{it!r} is {own}, {name!r} there {spec.dtype}{[*spec.shape]}"
+            problems[name] = f"{it!r} is {own}, {name!r} there {spec}"
     if problems:
         raise ValueError(
             f"init_from: {weights} does not fit the model: {first_of(list(problems.values()))}; to "

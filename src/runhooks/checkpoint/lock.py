@@ -1,8 +1,7 @@
 """One process at a time saves checkpoints in a directory, of a disk or of a store.
 
 A store has no locks that end with their process. So the process that began last has the directory:
-it leaves a numbered object there. One that finds a higher number when it is about to complete a
-checkpoint stops.
+it leaves a numbered object there. Before one completes a checkpoint, it looks for a higher number.
 """
 
 from __future__ import annotations
@@ -28,7 +27,6 @@ from runhooks.stores.path import StorePath
 
 _log = logging.getLogger("runhooks")
 
-#: The folder of claims, beside the checkpoints of a store.
 CLAIMS = ".chief"
 _CLAIM = re.compile(r"[0-9]{12}-[0-9a-f]{16}")
 _RELEASING = RetryPolicy(secs=5)
@@ -59,8 +57,8 @@ class Claim:
             return
         owner = self._owner(names[-1]) if names else "another process, which has ended,"
         raise RuntimeError(
-            f"{owner} has begun to save checkpoints in {str(self.place)!r} after this one, which "
-            "therefore saves no more there: let one process at a time save in a directory"
+            f"{owner} has begun to save checkpoints in {str(self.place)!r} after this one: let "
+            "one process at a time save in a directory"
         )
 
     def leave(self) -> None:
@@ -114,7 +112,7 @@ def _this_process() -> str:
 _NAME = ".chief.lock"
 _MOST_OWNER_BYTES = 1024
 _OWNER = re.compile(r"process (?P<pid>[0-9]+) on (?P<host>.+)")
-_DYING_SECS = 10  # what a forked child may take, on a loaded machine, to begin and to let go
+_DYING_SECS = 10  # that a forked child may take to let go
 
 
 @dataclass
@@ -142,8 +140,8 @@ class _LockedFile:
             self.descriptor = -1
 
 
-_guard = threading.RLock()  # the collector may end a user anywhere
-_claiming = threading.Lock()  # while a store is asked, for which no collector waits
+_guard = threading.RLock()  # the collector may end a user in it
+_claiming = threading.Lock()  # for which no collector waits
 _locked: dict[str, _LockedFile] = {}  # by the real path of the directory
 _sole: weakref.WeakValueDictionary[str, DirectoryLock] = weakref.WeakValueDictionary()
 
@@ -152,19 +150,13 @@ class DirectoryLock:
     """A lock on a directory of checkpoints, shared within this process except by ``sole`` users.
 
     In a group of ranks, the chief alone takes it. It ends with the process; one that a child forked
-    just then still holds is waited for. Where there are no such locks, nothing is locked. A
-    directory in a store is claimed: whoever comes later has it.
-
-    Args:
-        directory: The directory.
-        claims: Whether to claim one in a store, where TensorFlow's savers do without.
-        sole: Whether to refuse another sole user in this process, as a second session is.
+    just then still holds is waited for. Where there are no locks, nothing is locked. A directory in
+    a store is claimed, unless ``claims`` is False: whoever comes later has it.
     """
 
     def __init__(
         self, directory: str | os.PathLike[str], claims: bool = True, sole: bool = False
     ) -> None:
-        # TensorFlow's savers write to file systems of their own.
         self._directory = place_of(directory) if claims or not is_url(directory) else None
         self._url = joined(os.fspath(directory)) if is_url(directory) else None
         self._claim: Claim | None = None
@@ -175,9 +167,7 @@ class DirectoryLock:
     def acquire(self) -> None:
         """Take the lock, creating the directory; do nothing if it is held here already.
 
-        Raises:
-            RuntimeError: Another process holds it, or another sole user in this one.
-            OSError: The store of the directory cannot be reached.
+        Raises RuntimeError if another process or sole user holds it, OSError.
         """
         if self._file is not None and self._file.is_held():
             return
@@ -212,11 +202,21 @@ class DirectoryLock:
             return
         self._directory.mkdir(parents=True, exist_ok=True)
         deadline = clock.monotonic() + _DYING_SECS
-        while not self._take_file(fcntl, self._directory, waits=clock.monotonic() < deadline):
+        while True:
+            try:
+                self._take_file(fcntl, self._directory)
+                return
+            except _HeldError as error:
+                owner = str(error)
+                if clock.monotonic() >= deadline or not _has_ended(owner):
+                    raise RuntimeError(
+                        f"another process saves checkpoints in {str(self._directory)!r}: "
+                        f"{owner!r}. Stop it, give another directory, or pass is_chief=False in "
+                        "all processes of a training but one"
+                    ) from None
             time.sleep(0.01)
 
-    def _take_file(self, fcntl: Any, directory: Path, waits: bool) -> bool:
-        """Lock the file; return False if a process that has ended holds it, and ``waits``."""
+    def _take_file(self, fcntl: Any, directory: Path) -> None:
         key = os.path.realpath(directory)
         with _guard:
             self._leave_file()
@@ -227,24 +227,13 @@ class DirectoryLock:
                 file.leave()
                 file = None
             if file is None:
-                try:
-                    file = _lock_file(fcntl, directory)
-                except _HeldError as error:
-                    owner = str(error)
-                    if waits and _has_ended(owner):
-                        return False
-                    raise RuntimeError(
-                        f"another process saves checkpoints in {str(directory)!r}: {owner!r}. Stop "
-                        "it, give another directory, or pass is_chief=False in all processes of a "
-                        "training but one"
-                    ) from None
+                file = _lock_file(fcntl, directory)
                 if file is None:
-                    return True
+                    return
                 _locked[key] = file
         self._file = file
-        # Not __del__, which the interpreter may call when nothing is left of the modules.
+        # Not __del__, which may be called when the modules are gone.
         self._leave = weakref.finalize(self, file.leave)
-        return True
 
     def _leave_file(self) -> None:
         self._file = None
@@ -303,7 +292,7 @@ def _lock_file(fcntl: Any, directory: Path) -> _LockedFile | None:
         with ExitStack() as undo:
             undo.callback(os.close, descriptor)
             try:
-                # Not lockf: reading the file, as a copy of the directory does, would end its lock.
+                # Not lockf, whose lock ends when anybody here has read the file.
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except (BlockingIOError, PermissionError):
                 owner = os.pread(descriptor, _MOST_OWNER_BYTES, 0).decode("utf-8", "replace")
@@ -312,8 +301,8 @@ def _lock_file(fcntl: Any, directory: Path) -> _LockedFile | None:
                 _log.info("%s cannot be locked: %s", directory, error)
                 return None
             if not _is_at(path, descriptor):
-                continue  # it was removed: this is a lock on nothing
-            with suppress(OSError):  # of a full disk: it is locked all the same
+                continue  # just removed
+            with suppress(OSError):  # of a full disk
                 os.ftruncate(descriptor, 0)
                 os.pwrite(descriptor, f"{_this_process()}\n".encode(), 0)
             undo.pop_all()
@@ -330,7 +319,7 @@ def _is_at(path: Path, descriptor: int) -> bool:
 def _forget_in_child() -> None:
     """Let go of the parent's locks, whose open files a forked child shares."""
     global _guard, _claiming
-    _guard, _claiming = threading.RLock(), threading.Lock()  # a thread of the parent may hold them
+    _guard, _claiming = threading.RLock(), threading.Lock()  # which the parent may hold
     for file in _locked.values():
         if file.descriptor >= 0:
             os.close(file.descriptor)

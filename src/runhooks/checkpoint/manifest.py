@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from runhooks.version import __version__
 
 _FORMAT = 1
-_SHARD = re.compile(r"attempt-[\w.-]+\.safetensors")  # letters of any alphabet, from a host
+_SHARD = re.compile(r"attempt-[\w.-]+\.safetensors")  # letters as in names of hosts
 _DTYPE = re.compile(r"[a-z0-9_]+(\[\w+\])?", re.ASCII)
 _YEAR_10000 = 253_402_300_800
 _INT64 = 1 << 63
@@ -31,6 +31,9 @@ class ArraySpec(NamedTuple):
 
     dtype: str
     shape: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.dtype}{[*self.shape]}"
 
 
 class Manifest(NamedTuple):

@@ -86,7 +86,7 @@ class Renaming:
         """Raise ValueError if neither an old nor its new name matches any of ``names``."""
         known = list(names)
         for old, new in self._rename.items():
-            # A checkpoint that was saved since has the new name.
+            # One that was saved since has the new name.
             if not any(is_below(name, old) or is_below(name, new) for name in known):
                 near = suggestion(old, _with_parents(known))
                 raise ValueError(f"rename: {place} has nothing named {old!r}{near}")
@@ -197,8 +197,7 @@ def is_average(name: str, averages: Iterable[str]) -> bool:
 def is_run_state(name: str, states: Mapping[str, Any]) -> bool:
     """Return whether the array ``name`` belongs to a run, and not to its model.
 
-    So do the global step, sums of means over an epoch, and objects of ``rh.torch`` that are no
-    modules, by their ``states``: optimizers, averages, random states.
+    So do the global step, sums over an epoch, and objects of ``rh.torch`` that are no modules.
     """
     if name.rpartition("/")[2] == GraphKeys.GLOBAL_STEP or name.endswith(EPOCH_SUMS):
         return True

@@ -1,7 +1,6 @@
 """Which checkpoints to keep, and which one is meant: the newest, that of a step, the best.
 
-A rule decides by what was saved before each checkpoint, or ranks them: one that is unwanted once is
-never wanted again.
+A rule goes by what was saved before, or ranks: what is unwanted once is never wanted again.
 """
 
 from __future__ import annotations
@@ -21,14 +20,12 @@ from runhooks.checkpoint.format import (
     Checkpoint,
     Content,
     begun_manifest,
-    looks_like_checkpoint,
-)
-from runhooks.checkpoint.group import AnyResult, newest_sound, write_together
-from runhooks.checkpoint.latest import (
     find_checkpoints,
     holds_hook_states,
+    looks_like_checkpoint,
     tensorflow_checkpoint_near,
 )
+from runhooks.checkpoint.group import AnyResult, newest_sound, write_together
 from runhooks.errors import NotFoundError, add_note
 from runhooks.near_names import suggestion
 from runhooks.ranks import AloneGroup, Group
@@ -68,7 +65,7 @@ class KeepEvery:
     """Keeps one checkpoint every ``hours`` hours.
 
     The first one saved that long after the previous one kept, or after the start of the series.
-    After a save with a clock that was ahead, none are kept until the clock has caught up.
+    After one of a clock that was ahead, none are kept until the clock has caught up.
     """
 
     hours: float
@@ -88,7 +85,7 @@ class KeepEvery:
 
 
 class RankedMetric(Protocol):
-    """A metric by which checkpoints are ranked, as ``evaluation.metric("accuracy")`` is one."""
+    """A metric by which checkpoints are ranked, such as ``evaluation.metric("accuracy")``."""
 
     @property
     def name(self) -> str:
@@ -105,10 +102,7 @@ class RankedMetric(Protocol):
 class KeepBest:
     """Keeps the ``n`` checkpoints with the best ``metric``; if values are equal, the first saved.
 
-    A ``CheckpointSaverHook`` saves right after each evaluation that is among the ``n`` best so far,
-    whatever its cadence. A checkpoint whose metric is unknown or NaN is never among the best.
-
-        saver = rh.Saver(keep=[rh.KeepLast(2), rh.KeepBest(evaluation.metric("accuracy"))])
+    One whose metric is unknown or NaN is never among the best.
 
     Args:
         metric: A metric of an ``EvaluationHook`` in the same session, or another object with its
@@ -198,8 +192,7 @@ class Series:
         self.saved: Sequence[Checkpoint] = [
             it for it in found if it.complete and ours.fullmatch(it.path.name)
         ]
-        # These may be replaced.
-        self._known = {it.path for it in found}
+        self._known = {it.path for it in found}  # may be replaced
         self._next_sweep = -math.inf
 
     def save(
@@ -218,7 +211,7 @@ class Series:
             new = write_together(self._group, path, content, manifest, replaces)
         except OSError as error:
             if not isinstance(error, FileExistsError):
-                self._known.add(path)  # the answer of a store may have been lost
+                self._known.add(path)  # a store's answer may be lost
             add_note(error, f"while saving checkpoint {path}; no other was changed")
             raise
         self._known.add(path)

@@ -51,9 +51,8 @@ class BackgroundSave:
         self._save = save
         self._error: BaseException | None = None
         self._pid = os.getpid()
-        self._claim = threading.Lock()  # of the thread, or of ``cancel``
-        # On CPython 3.11, a Ctrl-C during Thread.join makes the interpreter believe that the thread
-        # has ended, and exit.
+        self._claim = threading.Lock()  # by the thread or ``cancel``
+        # Not Thread.join: after a Ctrl-C in it, CPython 3.11 believes that the thread has ended.
         self._ended = threading.Event()
 
     def start(self) -> None:
@@ -99,7 +98,7 @@ class BackgroundSave:
         else:
             self._forget()
         finally:
-            del self._save  # and what it has written
+            del self._save
             self._ended.set()
 
     def _forget(self) -> None:
@@ -122,7 +121,7 @@ def save_under_way(path: str) -> BackgroundSave | None:
 def _finish() -> None:
     """Wait where a Ctrl-C has ended the interpreter's own waiting for threads."""
     for save in list(_saves.values()):
-        with suppress(Exception):  # was logged
+        with suppress(Exception):
             save.wait()
 
 
@@ -141,11 +140,11 @@ class Saver:
         max_to_keep: How many of the newest checkpoints to keep, including those that
             an earlier process saved under the same name. None or 0: all.
         keep_checkpoint_every_n_hours: Also keep one older checkpoint every this many hours.
-        keep: Rules such as ``KeepLast(3)`` and ``KeepBest(test.metric("accuracy"))``, instead of
-            the two numbers. A checkpoint is kept if any rule wants it, and the newest always is.
-        asynchronous: Whether ``save`` returns as soon as it has the values, while a thread writes
-            them. The next ``save``, ``restore`` or ``wait`` waits for that thread and raises its
-            error. What later runs change is copied, to memory that the next save reuses.
+        keep: Rules such as ``KeepLast(3)`` instead of the two numbers. A checkpoint is kept if any
+            rule wants it, and the newest always is.
+        asynchronous: Whether ``save`` returns as soon as it has copied the values, while a thread
+            writes them. The next ``save``, ``restore`` or ``wait`` waits for it and raises its
+            error.
 
     Raises:
         TypeError: An argument has the wrong type.
@@ -167,7 +166,7 @@ class Saver:
         self._only = None if var_list is None else [_name(variable) for variable in var_list]
         self._keep = _rules(max_to_keep, keep_checkpoint_every_n_hours, keep)
         self._asynchronous = asynchronous
-        # By save_path, with the session: before the next one saves, some may be removed or added.
+        # By save_path, for one session: before the next, checkpoints may come and go.
         self._series: dict[AnyPath, tuple[weakref.ref[RawSession], Series]] = {}
         self._under_way: BackgroundSave | None = None
         self._reusable: Mapping[str, NDArray[Any]] = {}
@@ -198,8 +197,7 @@ class Saver:
         """Save the session as ``<save_path>-<global_step>``, and return that path.
 
         When it returns (or when ``wait`` does, if ``asynchronous``), the checkpoint is on disk, and
-        superseded ones are deleted. If the directory had to be created, the file system decides
-        when the directory itself is on disk.
+        superseded ones are deleted. A directory that was created may reach the disk later.
 
         Args:
             sess: The session.
@@ -258,7 +256,7 @@ class Saver:
             try:
                 save.wait()
             finally:
-                # A Ctrl-C may end the wait before the save ends.
+                # A Ctrl-C may have ended the wait.
                 self._under_way = None if save.done else save
 
     def _check_names(self, sess: RawSession) -> None:
@@ -310,7 +308,7 @@ class Saver:
         if self._only is not None:
             snapshot = snapshot.only(self._only)
         if self._asynchronous:
-            # Copies are writeable, and the next save may reuse their memory. The rest is shared.
+            # Only copies are writeable.
             arrays = by_key(snapshot.arrays)
             self._reusable = {key: it for key, it in arrays.items() if it.flags.writeable}
         return snapshot
@@ -327,11 +325,11 @@ def restore_latest(
 ) -> str | None:
     """Restore the sound checkpoint of a directory that was saved last; return its path, if any.
 
-    A damaged one is skipped with one warning. All ranks of a group call it, and restore the same.
+    A damaged one is skipped with one warning. All ranks of a group restore the same.
 
     Raises:
         DataLossError: All checkpoints are damaged.
-        ValueError: The newest sound one is of another model. Older ones are not tried.
+        ValueError: The newest sound one is of another model.
     """
     saver.wait()  # what it is saving will be the latest
     found = newest_sound(current_group(), checkpoint_dir, partial(saver.restore, sess))

@@ -31,7 +31,6 @@ from runhooks.checkpoint.manifest import ArraySpec, spec_from
 from runhooks.checkpoint.tensors import (
     STATES,
     CheckpointFile,
-    Entry,
     damaged,
     item_bytes,
     spec_of,
@@ -49,10 +48,7 @@ Block = tuple[int, Start, Start]
 
 
 class Overlap(NamedTuple):
-    """What a block of ``rank`` has of a part of its array: ``common``, a shape, from ``first`` on.
-
-    ``first`` and ``start``, of the block, are indices in the array.
-    """
+    """What a block of ``rank`` has of a part of its array: ``common``, a shape, from ``first``."""
 
     rank: int
     start: Start
@@ -61,7 +57,7 @@ class Overlap(NamedTuple):
     common: Start
 
 
-_FEW = 8  # rows that are looked at one by one
+_FEW = 8  # rows, looked at one by one
 
 
 class Listing(NamedTuple):
@@ -127,8 +123,7 @@ def together(
             spec = specs[name]
             wrong = "overlap" if items >= volume(spec.shape) else f"have {items} items"
             raise ValueError(
-                f"the shards of {name!r}, {_shown(spec)}, {wrong}: each item must be on one rank, "
-                "or on all"
+                f"the shards of {name!r}, {spec}, {wrong}: each item must be on one rank, or on all"
             )
     listed = zip(specs.items(), counts.tolist(), strict=True)
     return {name: (spec, count) for (name, spec), count in listed if count}, table
@@ -143,7 +138,7 @@ def _specs(listings: Iterable[tuple[int, Listing]]) -> dict[str, ArraySpec]:
         for name, spec in listing.specs.items():
             if name not in own and specs.setdefault(name, spec) != spec:
                 raise ValueError(
-                    f"{name!r} is {_shown(spec)} on rank {rank} and {_shown(specs[name])} on "
+                    f"{name!r} is {spec} on rank {rank} and {specs[name]} on "
                     "another: one name must mean one array"
                 )
         for name, sample in listing.samples.items():
@@ -172,10 +167,6 @@ def _widened(rank: int, rows: Rows, most: int) -> Rows:
     wide[:, 1 + most :] = 1
     wide[:, 1 + most : 1 + most + own] = rows[:, 1 + own :]
     return wide
-
-
-def _shown(spec: ArraySpec) -> str:
-    return f"{spec.dtype}{list(spec.shape)}"
 
 
 class BlockTable:
@@ -247,7 +238,6 @@ def _covering_rows(rows: Rows, start: Sequence[int], shape: Sequence[int]) -> li
 OWN = "@rank"
 
 
-#: What a rank saves by name: arrays of its own, which others may have too, and shards.
 RankArrays = Mapping[str, NDArray[Any] | ShardedArray]
 
 
@@ -301,40 +291,34 @@ def blocks_in(file: CheckpointFile) -> dict[str, list[tuple[Start, Start]]]:
     return found
 
 
-class StoredBlock(NamedTuple):
-    """A block of an array, called ``key`` in a file: see ``Overlap``."""
-
-    file: Callable[[], CheckpointFile]
-    key: str
-    start: Start
-    shape: Start
-    first: Start
-    common: Start
-
-
 class StoredArray:
     """An array of a checkpoint, of which no more is read than is asked for; NumPy reads it whole.
 
-    ``find`` returns the blocks of the part of a start and a shape; ``is_far``: it is in a store.
+    ``find`` returns the blocks of the part of a start and a shape, which are in the files of their
+    ranks under the ``key`` of their start.
     """
 
     def __init__(
         self,
         spec: ArraySpec,
-        find: Callable[[Start, Start], list[StoredBlock]],
+        find: Callable[[Start, Start], list[Overlap]],
+        file: Callable[[int], CheckpointFile],
+        key: Callable[[Start], str],
         *,
         is_far: bool = False,
     ) -> None:
         self._spec = spec
         self._find = find
+        self._file = file
+        self._key = key
         self.shape = spec.shape
         self.dtype = dtype_named(spec.dtype)
         self.is_far = is_far
 
     @classmethod
-    def at(cls, file: Callable[[], CheckpointFile], key: str, spec: ArraySpec) -> StoredArray:
-        whole = file, key, (0,) * len(spec.shape), spec.shape
-        return cls(spec, lambda start, shape: [StoredBlock(*whole, start, shape)])
+    def at(cls, file: CheckpointFile, key: str, spec: ArraySpec) -> StoredArray:
+        whole = 0, (0,) * len(spec.shape), spec.shape
+        return cls(spec, lambda *part: [Overlap(*whole, *part)], lambda _: file, lambda _: key)
 
     def read(self, start: Sequence[int], shape: Sequence[int]) -> NDArray[Any]:
         """Return the block of ``shape`` that begins at ``start``. Raises DataLossError."""
@@ -350,40 +334,40 @@ class StoredArray:
             if whole is None:
                 whole = np.empty(shape, self.dtype)
             whole[block(tuple(map(sub, it.first, start)), it.common)] = values
-        assert whole is not None  # the blocks make up the part
+        assert whole is not None
         return whole
 
     def check(self) -> None:
         """Raise DataLossError unless its blocks are in their files, and make it up."""
         for it in self._blocks():
-            self._entry(it, it.file())
+            self._place(it)
 
-    def only_block(self) -> StoredBlock | None:
-        """Return the block that is all of it, if any."""
+    def only_block(self) -> tuple[CheckpointFile, str] | None:
+        """Return the file and the key of the block that is all of it, if any."""
         blocks = self._blocks()
         if len(blocks) != 1 or blocks[0].shape != self.shape:
             return None
-        self._entry(blocks[0], blocks[0].file())
-        return blocks[0]
+        return self._place(blocks[0])[:2]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         whole = self.read((0,) * len(self.shape), self.shape)
         return whole if dtype is None else whole.astype(dtype, copy=False)
 
-    def _blocks(self) -> list[StoredBlock]:
+    def _blocks(self) -> list[Overlap]:
         return self._find((0,) * len(self.shape), self.shape)
 
-    def _entry(self, it: StoredBlock, file: CheckpointFile) -> Entry:
-        entry = file.entries.get(it.key)
+    def _place(self, it: Overlap) -> tuple[CheckpointFile, str, int]:
+        file, key = self._file(it.rank), self._key(it.start)
+        entry = file.entries.get(key)
         if entry is None or entry[:2] != (self._spec.dtype, it.shape):
-            what = f"it has no {it.key!r} of {self._spec.dtype}{[*it.shape]}"
+            what = f"it has no {key!r} of {ArraySpec(self._spec.dtype, it.shape)}"
             raise damaged(file.path.parent, f"{file.path.name}: {what}")
-        return entry
+        return file, key, entry[2]
 
-    def _read(self, it: StoredBlock) -> NDArray[Any]:
-        file = it.file()
-        *_, begin, end = self._entry(it, file)
+    def _read(self, it: Overlap) -> NDArray[Any]:
+        file, _, begin = self._place(it)
         if it.common == it.shape:
+            end = begin + volume(it.shape) * self.dtype.itemsize
             return file.data(begin, end).view(self.dtype).reshape(it.shape)
         inside = tuple(map(sub, it.first, it.start))
         row_bytes = volume(it.shape[1:]) * self.dtype.itemsize
@@ -401,7 +385,7 @@ def read_several(stored: Mapping[str, StoredArray]) -> Iterator[tuple[str, NDArr
         if (it := array.only_block()) is None:
             rest[name] = array
         else:
-            files.setdefault(it.file(), {})[it.key] = name
+            files.setdefault(it[0], {})[it[1]] = name
     for file, names in files.items():
         for key, values in file.stream(names):
             yield names[key], values
@@ -416,7 +400,7 @@ def _blocks(
     if isinstance(array, ShardedArray):
         if volume(array.shape) or held is not None:
             return [shard for shard in array.shards if shard.values.size]
-        array = np.empty(array.shape, array.dtype)  # nobody holds an item of it
+        array = np.empty(array.shape, array.dtype)
     if held is None:
         return [((0,) * array.ndim, array)]
     return [] if name in held else [(None, array)]

@@ -60,7 +60,7 @@ def decode(encoded: EncodedStates) -> dict[str, Any]:
     unused = dict(encoded.arrays)
 
     def array(entry: str, library: str, dtype: str, shape: list[int]) -> Any:
-        # An entry that could be used again and again would let a small file fill the memory.
+        # Once each: or a small file could fill the memory.
         packed = Packed(library, _checked(dtype), tuple(shape), unused.pop(entry).tobytes())
         if not _has_data(packed):
             raise ValueError(f"an array of shape {shape} has no data")
@@ -79,7 +79,7 @@ class _Encoder:
 
     def __init__(self) -> None:
         self.arrays: dict[str, NDArray[np.uint8]] = {}
-        self._keys: list[Any] = []  # of the containers around a value, from the outside
+        self._keys: list[Any] = []  # around a value, from the outside
 
     def value(self, value: Any) -> Any:
         if type(value) in _CONTAINERS:
@@ -101,7 +101,6 @@ class _Encoder:
             return {name: self._at(name, it) for name, it in value.items()}
         pairs = [[self._key(name, 0), self._at(name, it)] for name, it in value.items()]
         if type(value) is OrderedDict and _VERSIONS in vars(value):
-            # Not around "$ordered", which would take more of JSON's levels.
             return {"$versioned": [self._at(_VERSIONS, vars(value)[_VERSIONS]), *pairs]}
         return {_MARKS[type(value)]: pairs}
 
@@ -131,7 +130,7 @@ class _Encoder:
         kind = f"a {type(value).__name__}" + (f" of {dtype}" if dtype is not None else "")
         try:
             packed = library_of(value).pack(value)
-        except Exception as error:  # whatever the library raises
+        except Exception as error:
             raise TypeError(
                 f"state {self._shown()} is {kind}; saving it failed: {error}"
             ) from error
@@ -177,7 +176,7 @@ def _loaded(text: bytes, array: Callable[..., Any]) -> dict[str, Any]:
     except (ImportError, MemoryError):
         raise
     except Exception as error:
-        # What is nonsense to NumPy or a framework raises whatever they like.
+        # NumPy and frameworks raise all kinds.
         raise ValueError(f"{type(error).__name__}: {printable(error)}") from error
     if type(states) is not dict or any(type(name) is not str for name in states):
         raise ValueError("it is not a mapping of names to states")

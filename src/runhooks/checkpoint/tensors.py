@@ -37,7 +37,7 @@ from runhooks.checkpoint.manifest import ArraySpec, FileDigest, field, is_dtype,
 from runhooks.errors import DataLossError, NotFoundError
 from runhooks.stores.path import AnyPath, StorePath
 
-#: The names of dtypes in NumPy by their names in the format.
+# NumPy's names by those of the format.
 _DTYPES = {
     "F64": "float64",
     "F32": "float32",
@@ -65,17 +65,17 @@ _BEGIN = b'{"__metadata__":{"crc32c":"'
 _FOREIGN = '{"__metadata__":{"format":"pt"}'
 
 PIECE_BYTES = 4 << 20
-_MOST_PIECES = 4  # of a file that are kept
-_MOST_HEADER_BYTES = 100_000_000  # that other programs read: half a million arrays
-_FIRST_BYTES = 64 << 10  # enough for the header of a few hundred arrays
+_MOST_PIECES = 4  # kept of a file
+_MOST_HEADER_BYTES = 100_000_000  # that other programs read
+_FIRST_BYTES = 64 << 10
 
-_FOREIGN_ORDER = ">"  # as ``dtype.str`` begins; the format's items are little-endian
+_FOREIGN_ORDER = ">"  # as ``dtype.str`` begins
 _ALIGNMENT = 64  # of memory that JAX on a CPU uses as it is
 
 _SMALL_BYTES = 2 << 10
-_MOST_BUFFERS = 16  # that are rather written one by one than joined
-_SPAN_BYTES = 64 << 20  # that are read at once
-_GAP_BYTES = 64 << 10  # that are rather read than asked around
+_MOST_BUFFERS = 16  # rather written one by one than joined
+_SPAN_BYTES = 64 << 20
+_GAP_BYTES = 64 << 10  # rather read than asked around
 
 COMMIT = "checkpoint.safetensors"  # makes a checkpoint complete
 STATES = "__states__/"  # begins the names of the arrays of states
@@ -160,7 +160,7 @@ class Encoding:
         room = PIECE_BYTES
         for array in self._arrays:
             array = np.asarray(array)
-            # A copy of few bytes costs less than a view of them.
+            # A small copy costs less than a view.
             is_small = array.nbytes <= _SMALL_BYTES and array.dtype.str[0] != _FOREIGN_ORDER
             data = array.tobytes() if is_small else as_bytes(array)
             while len(data) >= room:
@@ -200,7 +200,6 @@ def foreign_header(specs: Mapping[str, ArraySpec]) -> tuple[bytes, dict[str, int
         if spec.dtype not in _CODES:
             raise TypeError(f"{name!r} is {spec.dtype}, which .safetensors cannot hold")
     listed, offsets, _ = _listed(specs)
-    # Some refuse a file that does not say for whom it was written.
     text = ",".join([_FOREIGN, *listed]).encode() + b"}"
     text = text.ljust(-(-len(text) // _LENGTH.size) * _LENGTH.size)
     at = _LENGTH.size + len(text)
@@ -226,7 +225,7 @@ def _kind(dtype: str, shape: Sequence[int]) -> tuple[tuple[bool, int], int, str]
     item, code = item_bytes(dtype), _CODES.get(dtype)
     size = math.prod(shape) * item
     dims = [*map(int, shape)] if code else [*map(int, shape), item]
-    # Those after which memory is aligned come first, then the widest items: all are aligned.
+    # Those after which memory is aligned, then the widest items: all are aligned.
     place = size % _ALIGNMENT != 0, -item
     return place, size, f'"dtype":"{code or "U8"}","shape":{dims},'
 
@@ -251,12 +250,11 @@ class TensorFile:
             self._header = _header_of(file, size)
             self._map = self._mapped(file)
         self.nbytes = size - len(self._header)
-        self._sound: set[int] = set()  # numbers of the pieces in the map that were compared
-        # Small arrays are near each other, and are asked for one by one.
+        self._sound: set[int] = set()  # pieces of the map, compared
         self._pieces = Shared[int, NDArray[np.uint8]](self._piece, _MOST_PIECES)
 
     def _mapped(self, file: BinaryIO) -> NDArray[np.uint8] | None:
-        return None  # other programs write anew into files that are there
+        return None  # other programs write into existing files
 
     @property
     def is_of_checkpoint(self) -> bool:
@@ -395,7 +393,7 @@ class CheckpointFile(TensorFile):
             return super().entries
 
     def data(self, first: int, last: int) -> NDArray[np.uint8]:
-        try:  # of each block: entering the context costs more than a small one
+        try:  # the context costs more than a small block
             return super().data(first, last)
         except (OSError, ValueError):
             with self.naming():
@@ -458,7 +456,6 @@ def is_unicode(text: str) -> bool:
 def _entries(listed: Mapping[str, Any], stated: Mapping[str, str]) -> dict[str, Entry]:
     """The arrays in a header; bytes are of the dtypes ``stated``."""
     found: dict[str, Entry] = {}
-    # Most have the dtype and the shape of another one.
     forms: dict[tuple[Any, ...], tuple[str, tuple[int, ...], int]] = {}
     for name, content in listed.items():
         try:
@@ -498,7 +495,7 @@ def item_bytes(name: str) -> int:
     """Return the size of an item of the dtype ``name``; ValueError if there is none."""
     if name == "bool":
         return 1
-    if name in _CODES:  # without ml_dtypes, which may not be installed
+    if name in _CODES:  # also without ml_dtypes
         return int(re.findall(r"\d+", name)[0]) // 8
     try:
         dtype = dtype_named(name)
@@ -511,7 +508,7 @@ def item_bytes(name: str) -> int:
 
 @lru_cache(256)
 def _name_of(dtype: np.dtype[Any]) -> str:
-    return dtype.name  # which NumPy puts together each time
+    return dtype.name  # NumPy makes it each time
 
 
 def _is_plain(dtype: np.dtype[Any]) -> bool:
@@ -538,7 +535,6 @@ def naming(path: AnyPath, name: str) -> Iterator[None]:
             raise damaged(path, f"{name} is missing") from None
         raise NotFoundError(f"there is no checkpoint {printable(path)}", path=str(path)) from None
     except OSError as error:
-        # A store that cannot be reached damages nothing.
         if error.errno in NOT_OF_THE_FILE or isinstance(path, StorePath):
             raise
         raise damaged(path, f"{name} cannot be read: {error.strerror}") from error

@@ -31,9 +31,8 @@ from runhooks.checkpoint.files import (
     printable,
     size_of,
 )
-from runhooks.checkpoint.format import StoredCheckpoint, looks_like_checkpoint
+from runhooks.checkpoint.format import StoredCheckpoint, find_checkpoints, looks_like_checkpoint
 from runhooks.checkpoint.group import AnyResult
-from runhooks.checkpoint.latest import find_checkpoints
 from runhooks.checkpoint.manifest import ArraySpec, is_shape
 from runhooks.checkpoint.names import Only, is_average, is_run_state, other_names, saved_averages
 from runhooks.checkpoint.retention import Choice, Mode
@@ -53,8 +52,8 @@ class Weights(ABC):
     Attributes:
         specs: In the order of the model where it is known.
         same: Names in ``specs`` by other names of the arrays.
-        of_run: Those that belong to the run, such as the global step.
-        averages: Names of parameters by those of their moving averages.
+        of_run: The names of what belongs to the run.
+        averages: Names of parameters by those of their averages.
     """
 
     path: AnyPath
@@ -112,8 +111,7 @@ _NPY_HEADERS: dict[Any, Callable[[Any], Any]] = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
 }
-# What deflate makes of zeros, and a little more.
-_MOST_COMPRESSION = 1100
+_MOST_COMPRESSION = 1100  # a little more than deflate's of zeros
 _EMPTY = 22  # bytes of a zip file without members
 
 
@@ -138,7 +136,7 @@ def _weights_in_file(path: AnyPath) -> Weights | None:
     if path.is_dir():
         files = (path / name for name in (_INDEX, _SINGLE))
         found = next((file for file in files if file.is_file()), None)
-        # An export may be kept beside the checkpoints of its run, which goes on.
+        # An export may be beside checkpoints.
         if found is None or looks_like_checkpoint(path) or find_checkpoints(path):
             return None
         path = found
@@ -209,7 +207,7 @@ class NpzFile(Weights):
             self._members = by_path((it.filename.removesuffix(".npy"), it) for it in listed)
             if sum(it.compress_size for it in listed) > size:
                 raise ValueError("its members overlap")
-            # NumPy writes no comments: one may hide the members behind it.
+            # A comment, which NumPy never writes, may hide members.
             if any(it.comment for it in listed) or (not self._members and size > _EMPTY):
                 raise ValueError("its list of members is damaged")
             for name, member in self._members.items():
@@ -222,7 +220,7 @@ class NpzFile(Weights):
                 if name in wanted:
                     with members.open(member) as data:
                         yield name, np.lib.format.read_array(data, allow_pickle=False)
-                        data.read()  # to its end, where its checksum is compared
+                        data.read()  # to its checksum
 
     @contextmanager
     def _opened(self) -> Iterator[tuple[zipfile.ZipFile, int]]:
@@ -238,7 +236,7 @@ class LibraryFile(Weights):
         self._library = library
         with _naming(path):
             file = followed(path)
-            self._size = size_of(file)  # it must be a regular file
+            self._size = size_of(file)
             with local_copy(file) as local:
                 _compare(local)
                 found = flatten(library.read_file(local)).leaves
@@ -251,7 +249,7 @@ class LibraryFile(Weights):
 
     def stream(self, wanted: Collection[str]) -> Named:
         with _naming(self.path):
-            # An item may be stored once and stand for a whole array, as a sparse one's zeros do.
+            # An item may stand for a whole array, as a sparse one's zeros.
             nbytes = sum(self._nbytes[name] for name in wanted)
             if nbytes > _MOST_COMPRESSION * self._size:
                 raise ValueError(
@@ -312,7 +310,7 @@ def _naming(path: AnyPath) -> Iterator[None]:
         yield
     except (MemoryError, ImportError):
         raise
-    except Exception as error:  # zipfile, NumPy and the libraries raise all kinds on damaged files
+    except Exception as error:  # the libraries raise all kinds
         if isinstance(error, OSError):
             is_missing = error.errno in (errno.ENOENT, errno.ENAMETOOLONG)
             if is_missing and (

@@ -1,4 +1,4 @@
-"""``Backend``: the requests to a store, each tried once, through fsspec."""
+"""``Backend``: the requests to a store, each tried once, through fsspec; what their errors mean."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from runhooks.stores.errors import shortened, status_of
 from runhooks.stores.urls import cloud_of, scheme_of
 
 AnyResult = TypeVar("AnyResult")
 
-#: What is written and read: bytes, a memoryview of bytes, or a flat array of bytes.
+#: Bytes, a memoryview of bytes, or a flat array of bytes.
 Buffer = bytes | bytearray | memoryview | NDArray[np.uint8]
 
 
@@ -35,13 +34,12 @@ class StoredObject(NamedTuple):
     modified: float
 
 
-_SINGLE_BYTES = 32 << 20  # that are sent in one request; more are sent in parts
+_SINGLE_BYTES = 32 << 20  # sent in one request, not in parts
 _PART_BYTES = 16 << 20
-#: What fsspec's file systems call the time of an object.
+# What file systems call the time of an object.
 _TIMES = ("LastModified", "last_modified", "updated", "timeCreated", "mtime", "created")
 _INSTALL = {"s3": "s3fs", "gs": "gcsfs", "az": "adlfs"}
-# Of fsspec's memory, which looks first and writes then.
-_creating = threading.Lock()
+_creating = threading.Lock()  # fsspec's memory looks, and then writes
 
 
 def file_system(url: str) -> tuple[Any, str]:
@@ -52,7 +50,6 @@ def file_system(url: str) -> tuple[Any, str]:
     scheme = scheme_of(url)
     try:
         core = import_module("fsspec.core")
-        # What is listed must be what is there now.
         fs, root = core.url_to_fs(url, use_listings_cache=False, **_fewer_retries(scheme))
     except ImportError as error:
         needed = f"fsspec {_INSTALL.get(cloud_of(url), '')}".rstrip()
@@ -89,14 +86,14 @@ def in_thread(act: Callable[[], AnyResult], name: str) -> Future[AnyResult]:
 
     try:
         threading.Thread(target=work, args=[future], name=name, daemon=True).start()
-    except RuntimeError:  # the process ends, or may have no more threads
+    except RuntimeError:  # the process ends
         work(future)
     return future
 
 
 def forget_file_system(url: str) -> None:
     """Let fsspec make a new file system for ``url``."""
-    with suppress(ImportError, ValueError):  # there is none
+    with suppress(ImportError, ValueError):
         file_system(url)[0].clear_instance_cache()
 
 
@@ -125,7 +122,7 @@ class Backend:
             for piece in data:
                 file.write(piece)
         except BaseException:
-            file.discard()  # closing it would make an object of the first part
+            file.discard()  # close would make an object
             raise
         file.close()
 
@@ -182,3 +179,102 @@ def _stored(key: str, info: Mapping[str, Any]) -> StoredObject:
     if isinstance(time, datetime):
         time = time.timestamp()
     return StoredObject(key, int(info["size"]), float(time))
+
+
+_MOST_SHOWN = 300
+_UNKNOWN_USER = ("NoCredentials", "PartialCredentials", "ProfileNotFound")  # of botocore
+_SAY_WHO = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
+
+
+def lacks_credentials(error: BaseException) -> bool:
+    """Return whether nobody has said who the user is."""
+    return type(error).__name__.startswith(_UNKNOWN_USER)
+
+
+def shortened(error: BaseException) -> str:
+    """Return what ``error`` says, in one line."""
+    text = (error.strerror if isinstance(error, OSError) else None) or str(error)
+    text = " ".join(text.split()).rstrip(".: ") or type(error).__name__
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
+
+
+_NUMBERS: dict[type[OSError], int] = {
+    FileExistsError: errno.EEXIST,
+    FileNotFoundError: errno.ENOENT,
+    IsADirectoryError: errno.EISDIR,
+    NotADirectoryError: errno.ENOTDIR,
+    PermissionError: errno.EACCES,
+    ConnectionResetError: errno.ECONNRESET,
+    ConnectionRefusedError: errno.ECONNREFUSED,
+}
+_OF_STATUS = {401: errno.EACCES, 403: errno.EACCES, 404: errno.ENOENT, 412: errno.EEXIST}
+# No second try changes these.
+_PERMANENT = (
+    FileExistsError,
+    FileNotFoundError,
+    ImportError,
+    IsADirectoryError,
+    NotADirectoryError,
+    NotImplementedError,
+    PermissionError,
+    TypeError,
+    ValueError,
+)
+_PERMANENT_NUMBERS = {
+    errno.EINVAL,
+    errno.EMSGSIZE,
+    errno.ENAMETOOLONG,
+    errno.ENOSYS,
+    errno.EPERM,
+    errno.EROFS,
+}
+# It took too long, conflicts with another, was too early, or one of too many.
+_TRANSIENT_STATUSES = (408, 409, 425, 429)
+_PERMANENT_STATUSES = (501, 505)
+
+
+def is_transient(error: Exception) -> bool:
+    """Return whether the same request may succeed later."""
+    if _tells(error, "NoSuchUpload"):  # it is complete: an answer was lost
+        return True
+    if isinstance(error, _PERMANENT) or lacks_credentials(error):
+        return False
+    status = status_of(error)
+    if status is not None:
+        return status in _TRANSIENT_STATUSES if status < 500 else status not in _PERMANENT_STATUSES
+    return not (isinstance(error, OSError) and error.errno in _PERMANENT_NUMBERS)
+
+
+def as_os_error(error: Exception, url: str) -> OSError:
+    """Return ``error`` as the fitting OSError, whose ``filename`` is ``url``."""
+    text = shortened(error)
+    if lacks_credentials(error):
+        found = f"no credentials for {scheme_of(url)}:// were found: {_SAY_WHO} ({text})"
+        return PermissionError(errno.EACCES, found, url)
+    if isinstance(error, TimeoutError):
+        return TimeoutError(errno.ETIMEDOUT, text, url)
+    if isinstance(error, OSError):
+        number = error.errno or _NUMBERS.get(type(error), errno.EIO)
+        return OSError(number, text, url)
+    status = status_of(error)
+    return OSError(_OF_STATUS.get(status or 0, errno.EIO), text, url)
+
+
+def status_of(error: BaseException) -> int | None:
+    """Return the HTTP status in ``error`` or its causes, if any."""
+    answer = getattr(error, "response", None)  # of botocore, as the cause of what s3fs raises
+    if isinstance(answer, dict):
+        known = answer.get("ResponseMetadata", {}).get("HTTPStatusCode")
+        return known if isinstance(known, int) else None
+    for name in ("status_code", "status", "code"):  # of azure, aiohttp and gcsfs
+        value: Any = getattr(error, name, None)
+        if isinstance(value, int) and 100 <= value < 600:
+            return value
+    return None if error.__cause__ is None else status_of(error.__cause__)
+
+
+def _tells(error: BaseException, code: str) -> bool:
+    answer = getattr(error, "response", None)
+    if isinstance(answer, dict) and answer.get("Error", {}).get("Code") == code:
+        return True
+    return error.__cause__ is not None and _tells(error.__cause__, code)

@@ -1,6 +1,6 @@
-"""After a Ctrl-C nobody waits long for a store: all that is left to do has two seconds.
+"""After a Ctrl-C nobody waits long for a store: all that is left has two seconds.
 
-Everything here only reads and replaces one number: a signal handler may interrupt any line.
+All here only reads and replaces one number: a signal handler may interrupt any line.
 """
 
 from __future__ import annotations

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from runhooks.stores.object_file import ObjectFile
 
 
-_WINDOW_BYTES = 8 << 20  # of an object that are read at once
-_MOST_AT_ONCE = 16  # objects that are read before somebody asks for them
+_WINDOW_BYTES = 8 << 20
+_MOST_AT_ONCE = 16  # objects read ahead
 
 
 class ObjectStatus(NamedTuple):
@@ -39,9 +39,9 @@ class ObjectStatus(NamedTuple):
     st_mtime: float
 
 
-_GAP_BYTES = 64 << 10  # that are rather read than asked around
-_SPAN_BYTES = 8 << 20  # that are read at once
-_NEAR_BYTES = 1 << 20  # of what is read for a single range
+_GAP_BYTES = 64 << 10  # rather read than asked around
+_SPAN_BYTES = 8 << 20
+_NEAR_BYTES = 1 << 20  # read for a single range
 
 
 class _Tree:
@@ -87,7 +87,7 @@ class _Tree:
                 self._threads = ThreadPoolExecutor(_MOST_AT_ONCE, "runhooks-read-ahead")
             self._begun[key] = begin, self._threads.submit(self.store.read, key, begin, end)
         if not self._expected and self._threads is not None:
-            self._threads.shutdown(wait=False)  # when it has read them
+            self._threads.shutdown(wait=False)
             self._threads = None
 
 
@@ -258,7 +258,6 @@ class StorePath:
             return content
 
 
-#: A file or a folder, on this machine or in a store.
 AnyPath: TypeAlias = Path | StorePath
 
 
@@ -291,7 +290,6 @@ def _part(path: AnyPath) -> Iterator[Path]:
         with tempfile.TemporaryDirectory() as folder:
             part = Path(folder, "part")
             yield part
-            # Not read as a whole: it may be large.
             content = np.memmap(part, np.uint8, mode="r") if part.stat().st_size else b""
             path.write_bytes(content)
         return

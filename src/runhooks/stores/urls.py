@@ -7,8 +7,7 @@ import re
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _FILE = "file"
-# The clouds of schemes below which a bucket comes first, and no user; its name in az:// may be
-# ``container@account``.
+# The clouds of schemes with buckets, and no users; in az:// there may be ``container@account``.
 _CLOUDS = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs"} | dict.fromkeys(
     ("az", "abfs", "abfss"), "az"
 )
@@ -40,7 +39,7 @@ def is_url(place: str | os.PathLike[str]) -> bool:
     if (shown := _shown(text)) != text:
         raise ValueError(
             f"{shown!r} must have no password and no query, which would be in logs and files: "
-            "give what stands for *** to fsspec, as with FSSPEC_FTP_PASSWORD in the environment"
+            "give *** to fsspec, as with FSSPEC_FTP_PASSWORD in the environment"
         )
     return True
 
