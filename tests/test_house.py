@@ -311,7 +311,6 @@ SMALL = {
     "arrays.tensorflow": "an adapter to one library",
     "events.place": "paths or URLs, for all who open runs",
     "graph.names": "the rules of names, for all who make operations",
-    "stores.object_file": "an adapter to one library",
     "tensorflow.scaffold": "private names of TensorFlow's",
 }
 

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import lru_cache
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO, Generic, TypeVar, cast
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,11 +94,11 @@ def read_into(path: AnyPath, start: int, into: NDArray[np.uint8]) -> None:
         return
     with opened(path) as (file, _):
         file.seek(start)
-        if file.readinto(into.data) != len(into):  # type: ignore[attr-defined]
+        if file.readinto(into.data) != len(into):
             raise ValueError("it is cut short")
 
 
-def mapped(file: BinaryIO) -> NDArray[np.uint8] | None:
+def mapped(file: BufferedReader) -> NDArray[np.uint8] | None:
     """Return the memory that an open file is mapped into, to which writing changes no file.
 
     None if it does not fit, or another machine may cut the file short, which would end the process.
@@ -121,12 +122,12 @@ def _is_local(device: int) -> bool:
 
 
 @contextmanager
-def opened(path: AnyPath, ahead: bool = True) -> Iterator[tuple[BinaryIO, int]]:
+def opened(path: AnyPath, ahead: bool = True) -> Iterator[tuple[BufferedReader, int]]:
     """Open a regular file; give it and its size. ``ahead``: it is to be read to its end."""
     if isinstance(path, StorePath):
         size = path.stat().st_size
         with path.open(_AHEAD_BYTES if ahead else 0) as stored:
-            yield cast(BinaryIO, stored), size
+            yield stored, size
         return
     # Opening a device may have an effect, and that of a FIFO waits. A regular file may be something
     # else a moment later: hence the flags, and the second look.

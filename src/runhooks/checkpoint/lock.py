@@ -38,7 +38,6 @@ class Claim:
     def __init__(self, place: StorePath) -> None:
         self.place = place
         self.users = 0
-        self._pid = os.getpid()
         earlier = self._names()
         number = int(earlier[-1].partition("-")[0]) + 1 if earlier else 1
         self._name = f"{number:012d}-{os.urandom(8).hex()}"
@@ -49,7 +48,7 @@ class Claim:
 
     def is_held(self) -> bool:
         """Whether this process has made it, and not a parent that has forked it."""
-        return self._pid == os.getpid()
+        return _claims.get(self.place) is self
 
     def check(self) -> None:
         names = self._names()
@@ -91,8 +90,7 @@ _claims: dict[StorePath, Claim] = {}
 
 def _claim_of(place: StorePath) -> Claim:
     with _claiming:
-        held = _claims.get(place)
-        if held is None or not held.is_held():
+        if (held := _claims.get(place)) is None:
             held = _claims[place] = Claim(place)
         held.users += 1
         return held
@@ -100,8 +98,7 @@ def _claim_of(place: StorePath) -> Claim:
 
 def check_claim(directory: StorePath) -> None:
     """Raise RuntimeError if this process had claimed ``directory`` and lost it."""
-    held = _claims.get(directory)
-    if held is not None and held.is_held():
+    if (held := _claims.get(directory)) is not None:
         held.check()
 
 
@@ -325,6 +322,7 @@ def _forget_in_child() -> None:
             os.close(file.descriptor)
             file.descriptor = -1
     _locked.clear()
+    _claims.clear()
     _sole.clear()
 
 

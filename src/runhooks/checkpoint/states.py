@@ -220,10 +220,6 @@ def _integer(value: int) -> Any:
     return value if value.bit_length() <= _MOST_INT_BITS else {"$int": f"{value:x}"}
 
 
-def _itself(value: Any) -> Any:
-    return value
-
-
 def _base64(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
@@ -238,9 +234,7 @@ _CONTAINERS = frozenset({list, tuple, *_MARKS})
 _LEAVES: dict[type, Callable[[Any], Any]] = {
     str: _string,
     int: _integer,
-    float: _itself,
-    bool: _itself,
-    NoneType: _itself,
+    **dict.fromkeys((float, bool, NoneType), lambda value: value),
     bytes: lambda value: {"$bytes": _base64(value)},
 }
 

@@ -22,10 +22,11 @@ import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property, lru_cache, reduce
+from io import BufferedReader
 from json.encoder import encode_basestring_ascii as quoted
 from operator import itemgetter
 from types import MappingProxyType
-from typing import Any, BinaryIO
+from typing import Any
 
 import google_crc32c
 import numpy as np
@@ -253,7 +254,7 @@ class TensorFile:
         self._sound: set[int] = set()  # pieces of the map, compared
         self._pieces = Shared[int, NDArray[np.uint8]](self._piece, _MOST_PIECES)
 
-    def _mapped(self, file: BinaryIO) -> NDArray[np.uint8] | None:
+    def _mapped(self, file: BufferedReader) -> NDArray[np.uint8] | None:
         return None  # other programs write into existing files
 
     @property
@@ -355,7 +356,7 @@ class CheckpointFile(TensorFile):
     def naming(self) -> AbstractContextManager[None]:
         return naming(self.path.parent, self.path.name)
 
-    def _mapped(self, file: BinaryIO) -> NDArray[np.uint8] | None:
+    def _mapped(self, file: BufferedReader) -> NDArray[np.uint8] | None:
         return mapped(file)
 
     def _read_strings(self) -> None:
@@ -414,7 +415,7 @@ def _are_dtypes(value: Any) -> bool:
     return isinstance(value, dict) and all(map(is_dtype, value.values()))
 
 
-def _header_of(file: BinaryIO, size: int) -> bytes:
+def _header_of(file: BufferedReader, size: int) -> bytes:
     header = file.read(min(size, _FIRST_BYTES))
     if len(header) < _LENGTH.size:
         raise ValueError("it is cut short")

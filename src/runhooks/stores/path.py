@@ -14,8 +14,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
 from importlib import import_module
+from io import BufferedReader
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, cast
 
 import numpy as np
 
@@ -23,10 +24,6 @@ from runhooks.stores.backend import Buffer, StoredObject
 from runhooks.stores.interruption import interrupting
 from runhooks.stores.store import Store, open_top
 from runhooks.stores.urls import is_url
-
-if TYPE_CHECKING:
-    from runhooks.stores.object_file import ObjectFile
-
 
 _WINDOW_BYTES = 8 << 20
 _MOST_AT_ONCE = 16  # objects read ahead
@@ -51,7 +48,7 @@ class _Tree:
         self.store = store
         self.known: dict[str, StoredObject] = {}
         self.lock = threading.Lock()
-        self.last: tuple[str, int, ObjectFile] | None = None  # of which a range was read last
+        self.last: tuple[str, int, BufferedReader] | None = None  # of which a range was read last
         self._read_to: dict[str, int] = {}  # how far each object was read
         self._expected: deque[tuple[str, int, int]] = deque()  # keys and ranges, in order
         self._begun: dict[str, tuple[int, Future[bytes]]] = {}
@@ -206,18 +203,21 @@ class StorePath:
         known = self._tree.known
         self._tree.expect((path.key, known[path.key].size) for path in reads)
 
-    def open(self, ahead_bytes: int = 0) -> ObjectFile:
+    def open(self, ahead_bytes: int = 0) -> BufferedReader:
         """Open the object; so many bytes more than asked for are read at once."""
         return self._opened(self.store.read, ahead_bytes)
 
-    def open_expected(self) -> ObjectFile:
+    def open_expected(self) -> BufferedReader:
         """Open the object to read it to the end, as told to ``expect``."""
         return self._opened(self._tree.read, _WINDOW_BYTES)
 
-    def _opened(self, read: Callable[[str, int, int], bytes], ahead_bytes: int) -> ObjectFile:
-        from runhooks.stores.object_file import ObjectFile  # it needs fsspec
+    def _opened(self, read: Callable[[str, int, int], bytes], ahead_bytes: int) -> BufferedReader:
+        from fsspec.spec import AbstractBufferedFile
 
-        return ObjectFile(partial(read, self.key), self.stat().st_size, ahead_bytes)
+        size = self.stat().st_size
+        file = AbstractBufferedFile(None, "", block_size=ahead_bytes, size=size)
+        file.cache.fetcher = partial(read, self.key)
+        return cast(BufferedReader, file)
 
     def read_bytes(self) -> bytes:
         return self.store.read(self.key)
@@ -254,8 +254,7 @@ class StorePath:
                 tree.last = self.key, size, self.open(_NEAR_BYTES)
             *_, file = tree.last
             file.seek(begin)
-            content: bytes = file.read(end - begin)
-            return content
+            return file.read(end - begin)
 
 
 AnyPath: TypeAlias = Path | StorePath
