@@ -69,7 +69,15 @@ def commit(path: AnyPath, content: Encoding, replaces: bool) -> None:
     elif replaces:
         write_file(file, content)
     else:
-        _create(file, content)
+        try:
+            file.store.create(file.key, b"".join(_with_header(content)[0]))
+        except FileExistsError as error:
+            raise FileExistsError(
+                errno.EEXIST,
+                "another process has saved this checkpoint meanwhile; let one process at a time "
+                "save in a directory",
+                str(path),
+            ) from error
     if superseded:
         with suppress(OSError):  # what is left is swept later
             _remove(path, superseded)
@@ -143,18 +151,6 @@ def _remove(folder: AnyPath, names: Iterable[str]) -> None:
         (folder / name).unlink(missing_ok=True)
     with suppress(OSError):  # not empty
         folder.rmdir()
-
-
-def _create(file: StorePath, content: Encoding) -> None:
-    try:
-        file.store.create(file.key, b"".join(_with_header(content)[0]))
-    except FileExistsError as error:
-        raise FileExistsError(
-            errno.EEXIST,
-            "another process has saved this checkpoint meanwhile; let one process at a time "
-            "save in a directory",
-            str(file.parent),
-        ) from error
 
 
 def _put_in_place(file: Path, content: Encoding) -> None:

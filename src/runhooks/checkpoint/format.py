@@ -98,10 +98,9 @@ def begun_manifest(
 class StoredCheckpoint:
     """The checkpoint ``path``, of which no more is read than is asked for.
 
-    Only its files are opened, and only regular ones of the stated size: anybody may have made the
-    folder. ``in_parts``: several ranks read it, each looking only at the files that it reads.
-
-    Raises as ``read_checkpoint``.
+    Only its files are opened, and only regular ones of the stated size: anybody may have made it.
+    ``in_parts``: several ranks read it, each looking only at the files that it reads. Raises as
+    ``read_checkpoint``.
     """
 
     def __init__(self, path: AnyPath, in_parts: bool = False) -> None:

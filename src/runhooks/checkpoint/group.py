@@ -68,7 +68,7 @@ def agreed(group: Group, name: str, act: Callable[[], Any], *, restores: bool = 
     That one raises its own error, the others PeerFailedError; if it ``restores``, DataLossError of
     any of them and NotFoundError of the chief count for all.
     """
-    return _met(group, name, act, _of_chief, restores)
+    return _met(group, name, act, lambda contents, chief: contents[chief], restores)
 
 
 def collected(group: Group, name: str, act: Callable[[], Any]) -> list[Any]:
@@ -86,16 +86,6 @@ def collected(group: Group, name: str, act: Callable[[], Any]) -> list[Any]:
     group.delete(f"collected/{name}")
     assert found is not None
     return list(json.loads(found))
-
-
-def _of_chief(contents: list[Any], chief: int) -> Any:
-    return contents[chief]
-
-
-def _begun(contents: list[Any], chief: int) -> Mapping[str, Any]:
-    attempt, digest = contents[chief]
-    differ = any(it != digest for _, it in contents)
-    return {"attempt": attempt, "digest": digest, "differ": differ}
 
 
 def _met(
@@ -238,7 +228,12 @@ class _GroupSave:
             if group.is_chief:
                 group.set(self._shown, json.dumps(digests))
 
-        begun = _met(group, f"{self._name} begins", begin, _begun)
+        def compare(contents: list[Any], chief: int) -> Mapping[str, Any]:
+            attempt, digest = contents[chief]
+            differ = any(it != digest for _, it in contents)
+            return {"attempt": attempt, "digest": digest, "differ": differ}
+
+        begun = _met(group, f"{self._name} begins", begin, compare)
         self._attempt = begun["attempt"]
         if begun["differ"]:
             self._shown = f"digests {self._attempt}"
@@ -285,7 +280,6 @@ class _GroupSave:
     def _whole(
         self, manifest: Manifest, written: Sequence[Mapping[str, Any]]
     ) -> tuple[Manifest, Any]:
-        """What all ranks have written, and the table of its blocks."""
         steps = [it["step"] for it in written]
         if len(set(steps)) > 1:
             raise ValueError(f"the ranks are at different global steps, {steps}: save in step")
@@ -430,8 +424,7 @@ def read_for(group: Group, path: AnyPath, in_parts: bool = False) -> Snapshot:
     if group.is_chief:
         _log.info(
             "the checkpoint of step %s was saved by %d ranks, and there are %d: arrays are cut "
-            "anew, hooks get the chief's states, and random states derive from its states, the "
-            "rank and the step",
+            "anew, hooks get the chief's states, and random states derive from these",
             *(manifest.global_step, manifest.ranks, group.size),
         )
     seed = _seed(snapshot, manifest.global_step)
@@ -454,7 +447,7 @@ def _added_up(
 
 
 def _seed(saved: Snapshot, step: int | None) -> int:
-    """A number that only the random states of the chief and the step decide."""
+    """A number that only the chief's random states and the step decide."""
     state = saved.states.get(OBJECT_STATES + RANDOM_STATES)
     encoded = encode({"step": step, RANDOM_STATES: state})
     found = hashlib.sha256(encoded.text)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from runhooks import arguments
 from runhooks.arrays.array_library import Flat, dtype_named, is_same_kind
 from runhooks.arrays.shards import Share
-from runhooks.arrays.trees import Form, cast, flatten, form_of, place
+from runhooks.arrays.trees import cast, flatten, form_of, place
 from runhooks.checkpoint.names import (
     Only,
     Renaming,
@@ -104,7 +104,7 @@ def _target(like: Any) -> Flat:
 
 
 def _sources(names: Mapping[str, str], target: Flat) -> list[str | None]:
-    """The name of the array for each leaf of ``target``, if any."""
+    """The names of the arrays for the leaves of ``target``."""
     return [names.get(path, names.get(path.removesuffix(_FLAX_VALUE))) for path, _ in target.leaves]
 
 
@@ -150,7 +150,8 @@ def _check(
         elif form is None:
             problems.append(f"{path!r} must be an array, got {leaf!r}")
         elif (spec := weights.spec(name)).shape != form.shape:
-            problems.append(f"{path!r} is {_shown(form)}, {name!r} is {spec}")
+            own = f"{form.dtype or 'a number'}{[*form.shape] or ''}"
+            problems.append(f"{path!r} is {own}, {name!r} is {spec}")
     if not missing and not any(sources):
         missing = [_as_saved(path, names) for path, _ in target.leaves]
     if missing:
@@ -164,10 +165,6 @@ def _as_saved(path: str, names: Iterable[str]) -> str:
     """The path of a leaf as in checkpoints: variables of Flax are one level deeper."""
     has_values = any(name.endswith(_FLAX_VALUE) for name in names)
     return path if has_values else path.removesuffix(_FLAX_VALUE)
-
-
-def _shown(form: Form) -> str:
-    return f"{form.dtype or 'a number'}{[*form.shape] or ''}"
 
 
 @dataclass(frozen=True)
@@ -315,5 +312,5 @@ def _listed(names: Collection[str], everything: Iterable[str]) -> str:
 
 
 def _prefixes(name: str) -> list[str]:
-    """Return the names above ``name``, the shortest first, and itself."""
+    """The names above ``name``, the shortest first, and itself."""
     return [*(name[: it.start()] for it in re.finditer(r"[/.]", name)), name]

@@ -114,7 +114,7 @@ _DYING_SECS = 10  # that a forked child may take to let go
 
 @dataclass
 class _LockedFile:
-    """A locked file of this process; ``descriptor``: -1 once it is released."""
+    """A locked file of this process; ``descriptor``: -1 once released."""
 
     path: Path
     descriptor: int
@@ -125,7 +125,6 @@ class _LockedFile:
         return self.descriptor >= 0 and _is_at(self.path, self.descriptor)
 
     def leave(self) -> None:
-        """Count one user less; release the lock after the last."""
         with _guard:
             self.users -= 1
             if self.users or self.descriptor < 0:
@@ -179,7 +178,6 @@ class DirectoryLock:
             raise
 
     def release(self) -> None:
-        """Release the lock; do nothing if it is not held."""
         self._leave_alone()
         claim, self._claim = self._claim, None
         if claim is not None:
@@ -260,7 +258,7 @@ class _HeldError(Exception):
 
 
 def _has_ended(owner: str) -> bool:
-    """Whether the process that ``owner`` names was one of this host, and is no more."""
+    """Whether ``owner`` names a process of this host that is no more."""
     found = _OWNER.fullmatch(owner)
     return (
         found is not None
@@ -281,7 +279,7 @@ def is_alive(pid: int) -> bool:
 
 
 def _lock_file(fcntl: Any, directory: Path) -> _LockedFile | None:
-    """Lock the file in the directory; None where it cannot be locked."""
+    """Lock the file in the directory, where it can be locked."""
     path = directory / _NAME
     while True:
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC

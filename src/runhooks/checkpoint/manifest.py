@@ -103,9 +103,12 @@ class Manifest(NamedTuple):
         arrays = field(about, "arrays", _is_mapping)
         return read._replace(
             chief=field(about, "chief", lambda it: is_whole(it) and it < len(files)),
-            files={name: FileDigest(*field(files, name, _is_digest)) for name in files},
+            files={
+                name: FileDigest(*field(files, name, lambda it: _is_place(it) and len(it) == 2))
+                for name in files
+            },
             arrays={name: _array(field(arrays, name, _is_array)) for name in arrays},
-            differing=tuple(field(about, "differing", _is_list_of_names)),
+            differing=tuple(field(about, "differing", _are_names)),
         )
 
 
@@ -157,21 +160,17 @@ def _is_array(value: Any) -> bool:
     return isinstance(value, list) and len(value) == 3 and is_whole(value[2])
 
 
-def _is_digest(value: Any) -> bool:
-    return _is_place(value) and len(value) == 2
-
-
 def is_shard(value: str) -> bool:
     """Return whether ``value`` may be the name of a file of one rank."""
     return _SHARD.fullmatch(value) is not None
 
 
+def _are_names(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(it, str) for it in value)
+
+
 def _is_mapping(value: Any) -> bool:
     return isinstance(value, dict)
-
-
-def _is_list_of_names(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(it, str) for it in value)
 
 
 def _is_number(value: Any) -> bool:

@@ -56,7 +56,6 @@ class BackgroundSave:
         self._ended = threading.Event()
 
     def start(self) -> None:
-        """Start the save; without a thread, if the interpreter starts no more."""
         _saves[self.path] = self
         try:
             threading.Thread(target=self._run, name="runhooks-save", daemon=False).start()
@@ -119,7 +118,7 @@ def save_under_way(path: str) -> BackgroundSave | None:
 
 @atexit.register
 def _finish() -> None:
-    """Wait where a Ctrl-C has ended the interpreter's own waiting for threads."""
+    """Wait where a Ctrl-C has ended the interpreter's own waiting."""
     for save in list(_saves.values()):
         with suppress(Exception):
             save.wait()
@@ -163,7 +162,9 @@ class Saver:
     ) -> None:
         if isinstance(var_list, Mapping | str):
             raise TypeError(f"var_list must be a list of variables or names, got {var_list!r}")
-        self._only = None if var_list is None else [_name(variable) for variable in var_list]
+        self._only: list[str] | None = None
+        if var_list is not None:
+            self._only = [it if isinstance(it, str) else str(it.op.name) for it in var_list]
         self._keep = _rules(max_to_keep, keep_checkpoint_every_n_hours, keep)
         self._asynchronous = asynchronous
         # By save_path, for one session: before the next, checkpoints may come and go.
@@ -177,7 +178,6 @@ class Saver:
 
     @property
     def is_partial(self) -> bool:
-        """Whether it has a ``var_list``."""
         return self._only is not None
 
     @property
@@ -351,23 +351,15 @@ def _rules(
     rules = list(keep) if isinstance(keep, Iterable) else [None]
     if not all(callable(getattr(rule, "wanted", None)) for rule in rules):
         raise TypeError(f"keep must be a list of rules such as KeepLast(5), got {keep!r}")
-    _check_metrics([rule for rule in rules if isinstance(rule, KeepBest)])
-    return rules
-
-
-def _check_metrics(rules: Iterable[KeepBest]) -> None:
     known: dict[str, RankedMetric] = {}
-    for rule in rules:
+    for rule in (it for it in rules if isinstance(it, KeepBest)):
         first = known.setdefault(rule.name, rule.metric)
         if first != rule.metric:
             raise ValueError(
                 f"keep has KeepBest rules of two metrics called {rule.name!r}, {first!r} and "
                 f"{rule.metric!r}: give them different names"
             )
-
-
-def _name(variable: Any) -> str:
-    return variable if isinstance(variable, str) else str(variable.op.name)
+    return rules
 
 
 def _value(sess: RawSession, global_step: Any) -> int:

@@ -130,7 +130,6 @@ def together(
 
 
 def _specs(listings: Iterable[tuple[int, Listing]]) -> dict[str, ArraySpec]:
-    """The arrays of all ranks; ValueError if ranks differ in them."""
     specs: dict[str, ArraySpec] = {}
     seen: dict[str, int] = {}
     for rank, listing in listings:
@@ -338,7 +337,6 @@ class StoredArray:
         return whole
 
     def check(self) -> None:
-        """Raise DataLossError unless its blocks are in their files, and make it up."""
         for it in self._blocks():
             self._place(it)
 

@@ -75,7 +75,7 @@ def without_arrays(text: bytes) -> dict[str, Any]:
 
 
 class _Encoder:
-    """Makes JSON of values, and collects the bytes of ``arrays``."""
+    """Makes JSON of values, and collects ``arrays``."""
 
     def __init__(self) -> None:
         self.arrays: dict[str, NDArray[np.uint8]] = {}
@@ -161,8 +161,6 @@ def _short(key: Any) -> str:
 
 
 def _loaded(text: bytes, array: Callable[..., Any]) -> dict[str, Any]:
-    """The states in ``text``; ``array`` makes what stands for an array."""
-
     def from_object(value: dict[str, Any]) -> Any:
         if len(value) != 1:
             return value

@@ -152,7 +152,6 @@ class Encoding:
             raise ValueError(f"{len(arrays)} arrays are too many for a checkpoint: stack some")
 
     def start_of(self, name: str) -> int:
-        """Return where in the file an array begins."""
         return self.header_bytes + self._offsets[name]
 
     def pieces(self) -> Iterator[list[Any]]:
@@ -302,7 +301,7 @@ class TensorFile:
         return self._read(begin, end)[first - begin : last - begin]
 
     def _joined(self, first: int, last: int) -> NDArray[np.uint8]:
-        """Bytes of one piece, or of two, which are kept for their neighbours."""
+        """Bytes of one or two pieces, which are kept for their neighbours."""
         if first == last:
             return _memory(0)
         number, last_number = first // PIECE_BYTES, (last - 1) // PIECE_BYTES
@@ -319,7 +318,6 @@ class TensorFile:
         return self._read(number * PIECE_BYTES, min((number + 1) * PIECE_BYTES, self.nbytes))
 
     def _read(self, begin: int, end: int) -> NDArray[np.uint8]:
-        """Whole pieces, compared with their checksums."""
         if self._map is not None:
             data = self._map[len(self._header) + begin : len(self._header) + end]
         else:
@@ -401,7 +399,6 @@ class CheckpointFile(TensorFile):
                 raise
 
     def check(self) -> None:
-        """Compare all of it with its checksums, a piece at a time."""
         for at in range(0, self.nbytes, PIECE_BYTES):
             self.data(at, min(at + PIECE_BYTES, self.nbytes))
         _ = self.entries
@@ -455,7 +452,6 @@ def is_unicode(text: str) -> bool:
 
 
 def _entries(listed: Mapping[str, Any], stated: Mapping[str, str]) -> dict[str, Entry]:
-    """The arrays in a header; bytes are of the dtypes ``stated``."""
     found: dict[str, Entry] = {}
     forms: dict[tuple[Any, ...], tuple[str, tuple[int, ...], int]] = {}
     for name, content in listed.items():

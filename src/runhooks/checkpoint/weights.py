@@ -67,7 +67,6 @@ class Weights(ABC):
 
     @property
     def names(self) -> list[str]:
-        """All names, with the other ones that arrays have."""
         return [*self.specs, *self.same]
 
     def spec(self, name: str) -> ArraySpec:
@@ -267,7 +266,7 @@ class LibraryFile(Weights):
 
 
 def _compare(path: Path) -> None:
-    """Raise ValueError if something in a zip file does not match its CRC-32."""
+    """Raise ValueError if a CRC-32 in a zip file does not match."""
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as members:
             if any(it.CRC for it in members.infolist()) and (bad := members.testzip()):
@@ -305,7 +304,6 @@ def _npy_spec(name: str, data: Any, member: zipfile.ZipInfo) -> ArraySpec:
 
 @contextmanager
 def _naming(path: AnyPath) -> Iterator[None]:
-    """Turn what is wrong with a file into an error that names it."""
     try:
         yield
     except (MemoryError, ImportError):

@@ -92,9 +92,7 @@ class StorePath:
     """A place in a store: an object, or what is below a name, used as a ``Path``.
 
     A folder is there as long as an object is in it. What ``files`` has listed keeps its size until
-    it is listed again, also for paths made of this one; one thread at a time may list.
-
-    Raises as ``open_store``.
+    it is listed again, by one thread at a time, also for paths made of this one.
     """
 
     __slots__ = ("_tree", "key")

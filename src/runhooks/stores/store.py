@@ -216,8 +216,8 @@ def open_top(url: str) -> tuple[Store, str]:
 class Store:
     """The objects below one URL, by keys relative to it, with ``/`` between their parts.
 
-    May be used in several threads, and in a forked child. Failures raise the OSError that a disk
-    would raise, with the URL as its ``filename``.
+    May be used in several threads, and in a forked child. Failures raise the OSError of a disk,
+    with the URL as its ``filename``.
     """
 
     def __init__(self, url: str, retry: RetryPolicy) -> None:
