@@ -184,7 +184,7 @@ class Saver:
     def last_checkpoints(self) -> list[str]:
         """The paths of the checkpoints that still exist, oldest first for each ``save_path``.
 
-        Those of earlier processes are included after the first ``save``.
+        Those of earlier processes are included after the first ``save``, one being saved is not.
         """
         return [str(it.path) for _, series in self._series.values() for it in series.saved]
 
@@ -329,7 +329,7 @@ def restore_latest(
 
     Raises:
         DataLossError: All checkpoints are damaged.
-        ValueError: The newest sound one is of another model.
+        ValueError: The newest sound one is of another model. Older ones are not tried.
     """
     saver.wait()  # what it is saving will be the latest
     found = newest_sound(current_group(), checkpoint_dir, partial(saver.restore, sess))

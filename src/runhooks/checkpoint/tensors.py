@@ -63,7 +63,7 @@ _DTYPES = {
 _CODES = {name: code for code, name in _DTYPES.items()}
 _LENGTH = struct.Struct("<Q")
 _BEGIN = b'{"__metadata__":{"crc32c":"'
-_FOREIGN = '{"__metadata__":{"format":"pt"}'
+_FOREIGN = '{"__metadata__":{"format":"pt"}'  # some refuse files of no format
 
 PIECE_BYTES = 4 << 20
 _MOST_PIECES = 4  # kept of a file
@@ -533,7 +533,7 @@ def naming(path: AnyPath, name: str) -> Iterator[None]:
         raise NotFoundError(f"there is no checkpoint {printable(path)}", path=str(path)) from None
     except OSError as error:
         if error.errno in NOT_OF_THE_FILE or isinstance(path, StorePath):
-            raise
+            raise  # a store that cannot be reached damages nothing
         raise damaged(path, f"{name} cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise damaged(path, f"{name}: {error}") from error
