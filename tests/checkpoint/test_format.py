@@ -12,8 +12,7 @@ import pytest
 import runhooks as rh
 from runhooks.checkpoint import Snapshot, checkpoint_step, read_checkpoint, write_checkpoint
 from runhooks.checkpoint.attempts import sweep
-from runhooks.checkpoint.format import StoredCheckpoint
-from runhooks.checkpoint.latest import find_checkpoints
+from runhooks.checkpoint.format import StoredCheckpoint, find_checkpoints
 from runhooks.checkpoint.tensors import PIECE_BYTES
 from runhooks.errors import DataLossError
 

@@ -17,7 +17,7 @@ from runhooks.checkpoint import (
     restore_latest,
     write_checkpoint,
 )
-from runhooks.checkpoint.latest import find_checkpoints
+from runhooks.checkpoint.format import find_checkpoints
 from runhooks.errors import DataLossError, NotFoundError
 
 

@@ -1,10 +1,13 @@
 """Checkpoints: complete or absent, checked when they are read, never a pickle."""
 
-from runhooks.checkpoint.format import read_checkpoint
+from runhooks.checkpoint.format import (
+    checkpoint_step,
+    checkpoints,
+    latest_checkpoint,
+    read_checkpoint,
+)
 from runhooks.checkpoint.group import write_checkpoint
-from runhooks.checkpoint.init_from import InitFrom
-from runhooks.checkpoint.latest import checkpoint_step, checkpoints, latest_checkpoint
-from runhooks.checkpoint.load import load
+from runhooks.checkpoint.load import InitFrom, load
 from runhooks.checkpoint.lock import DirectoryLock
 from runhooks.checkpoint.retention import (
     BestCheckpoint,

@@ -1,12 +1,10 @@
 """Writes the files of checkpoints to a disk or a store, and removes them.
 
-    model.ckpt-1200/
-      checkpoint.safetensors                  written last: it makes the checkpoint complete
-      attempt-<process>-<number>-<rank>.safetensors   of ranks, or in a store: what each has written
+    checkpoint.safetensors                          written last: it completes the checkpoint
+    attempt-<process>-<number>-<rank>.safetensors   of ranks, or in a store
 
-Each attempt to save a checkpoint has names of its own. On a disk the last file is one of them until
-it is synced, and is then renamed. In a store it is created on condition that there is none: of
-several processes that save one step, one succeeds.
+On a disk the last file has a name of its attempt until it is synced, and is then renamed. In a
+store it is created on condition that there is none.
 """
 
 from __future__ import annotations
@@ -25,6 +23,7 @@ from typing import Any, BinaryIO
 from runhooks import clock
 from runhooks.checkpoint.files import printable
 from runhooks.checkpoint.format import read_manifest
+from runhooks.checkpoint.lock import is_alive
 from runhooks.checkpoint.manifest import FileDigest, is_shard
 from runhooks.checkpoint.tensors import COMMIT, PIECE_BYTES, Encoding, sum_of
 from runhooks.errors import DataLossError, NotFoundError
@@ -32,12 +31,10 @@ from runhooks.stores.path import AnyPath, StorePath
 
 _log = logging.getLogger("runhooks")
 
-# No save takes that long; the clocks of two machines do not differ by as much either.
-_DAY_SECS = 86_400
-
+_DAY_SECS = 86_400  # longer than any save takes
 _PAGE_BYTES = 4096
 
-# A process number does not identify a process: containers give the same one after each start.
+# Containers give a process the same number after each start.
 _TOKEN = os.urandom(4).hex()
 _HOST = re.sub(r"[^\w.]", "_", platform.node(), flags=re.ASCII)
 _OWNED = re.compile(r"attempt-(?P<host>.*)-(?P<pid>\d+)-(?P<token>[0-9a-f]{8})-\d+-.*")
@@ -50,11 +47,7 @@ def new_attempt() -> str:
 
 
 def write_file(path: AnyPath, content: Encoding) -> FileDigest:
-    """Write a file of an attempt; return when it is there to stay.
-
-    Raises:
-        OSError: That fails. Its ``filename`` is set.
-    """
+    """Write a file of an attempt; return when it is there to stay."""
     if isinstance(path, StorePath):
         data, digest = _with_header(content)
         path.store.put(path.key, data)
@@ -65,16 +58,9 @@ def write_file(path: AnyPath, content: Encoding) -> FileDigest:
 
 
 def commit(path: AnyPath, content: Encoding, replaces: bool) -> None:
-    """Complete the checkpoint ``path``.
+    """Complete the checkpoint ``path`` with its last file, ``content``.
 
-    Args:
-        path: Its folder.
-        content: Its last file.
-        replaces: Whether it takes the place of one that is known; in a store there may be no other.
-
-    Raises:
-        FileExistsError: In a store, another process has saved it meanwhile.
-        OSError: It cannot be written.
+    In a store, FileExistsError is raised if there is another one, unless it ``replaces`` that.
     """
     superseded = (_files_of(path) or ()) if replaces else ()
     file = path / COMMIT
@@ -83,25 +69,30 @@ def commit(path: AnyPath, content: Encoding, replaces: bool) -> None:
     elif replaces:
         write_file(file, content)
     else:
-        _create(file, content)
+        try:
+            file.store.create(file.key, b"".join(_with_header(content)[0]))
+        except FileExistsError as error:
+            raise FileExistsError(
+                errno.EEXIST,
+                "another process has saved this checkpoint meanwhile; let one process at a time "
+                "save in a directory",
+                str(path),
+            ) from error
     if superseded:
         with suppress(OSError):  # what is left is swept later
             _remove(path, superseded)
 
 
 def abandon(path: AnyPath, attempt: str) -> None:
-    """Remove the files of an attempt to save the checkpoint ``path``, as far as that can be."""
+    """Remove the files of an attempt to save the checkpoint ``path``."""
     with suppress(OSError):
         _remove(path, [it.name for it in path.iterdir() if it.name.startswith(f"{attempt}-")])
 
 
 def discard(path: AnyPath) -> None:
-    """Remove the checkpoint ``path``, which is absent from the first moment on.
+    """Remove the checkpoint ``path``, which is absent from the first moment on, or the link to it.
 
-    What no save has written stays, and so does the folder then. Of a link, the link is removed.
-
-    Raises:
-        OSError: It cannot be removed.
+    What no save has written stays, with the folder.
     """
     if isinstance(path, Path) and path.is_symlink():
         path.unlink()
@@ -109,20 +100,11 @@ def discard(path: AnyPath) -> None:
     with suppress(NotADirectoryError):
         _remove(path, [COMMIT])
     with suppress(OSError):  # what is left is swept later
-        _remove(path, filter(is_shard, _names_in(path)))
-
-
-def _names_in(folder: AnyPath) -> list[str]:
-    if isinstance(folder, StorePath):
-        return [it.key.removeprefix(f"{folder.key}/") for it in folder.store.objects(folder.key)]
-    return [it.name for it in folder.iterdir()]
+        _remove(path, [it.name for it in path.iterdir() if is_shard(it.name)])
 
 
 def sweep(directory: AnyPath) -> None:
-    """Remove what processes that were killed have left in ``directory``.
-
-    What those of other hosts, which cannot be looked up, have left is removed a day later.
-    """
+    """Remove what killed processes have left; those of other hosts a day later."""
     below: Iterable[AnyPath] = (
         directory.files() if isinstance(directory, StorePath) else directory.glob("*/attempt-*")
     )
@@ -137,7 +119,7 @@ def sweep(directory: AnyPath) -> None:
 
 
 def _files_of(path: AnyPath) -> Iterable[str] | None:
-    """The names of the files that the checkpoint ``path`` has; None if nobody can tell."""
+    """The files of the checkpoint ``path``; None if nobody can tell."""
     try:
         return read_manifest(path).files
     except NotFoundError:
@@ -152,7 +134,7 @@ def _is_stale(path: AnyPath) -> bool:
         return False
     pid = int(owner["pid"])
     if owner["host"] == _HOST and (
-        owner["token"] != _TOKEN if pid == os.getpid() else not _is_alive(pid)
+        owner["token"] != _TOKEN if pid == os.getpid() else not is_alive(pid)
     ):
         return True
     try:
@@ -161,37 +143,14 @@ def _is_stale(path: AnyPath) -> bool:
         return False
 
 
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        pass
-    return True
-
-
 def _remove(folder: AnyPath, names: Iterable[str]) -> None:
-    """Remove files of a checkpoint, those that are there, and its folder if nothing is in it."""
     if isinstance(folder, StorePath):
         folder.store.delete([(folder / name).key for name in names])
         return
     for name in names:
         (folder / name).unlink(missing_ok=True)
-    with suppress(OSError):  # there is something in it
+    with suppress(OSError):  # not empty
         folder.rmdir()
-
-
-def _create(file: StorePath, content: Encoding) -> None:
-    try:
-        file.store.create(file.key, b"".join(_with_header(content)[0]))
-    except FileExistsError as error:
-        raise FileExistsError(
-            errno.EEXIST,
-            "another process has saved this checkpoint meanwhile; let one process at a time "
-            "save in a directory",
-            str(file.parent),
-        ) from error
 
 
 def _put_in_place(file: Path, content: Encoding) -> None:
@@ -219,12 +178,12 @@ def _with_header(content: Encoding) -> tuple[list[Any], FileDigest]:
 def _write(path: Path, content: Encoding) -> FileDigest:
     sums = []
     size = content.header_bytes
-    begun = -(-size // _PAGE_BYTES) * _PAGE_BYTES  # a page that is changed again is written twice
+    begun = -(-size // _PAGE_BYTES) * _PAGE_BYTES  # the header is written again
     try:
         with _created(path) as file:
             file.seek(size)  # the header has the checksums of what follows
             for piece in content.pieces():
-                if size - begun > PIECE_BYTES // 2:  # not the last, which is synced at once
+                if size - begun > PIECE_BYTES // 2:
                     file.flush()
                     end = size // _PAGE_BYTES * _PAGE_BYTES
                     _begin_writing(file.fileno(), begun, end)
@@ -239,7 +198,7 @@ def _write(path: Path, content: Encoding) -> FileDigest:
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
-        if error.filename is None:  # that of a full disk names no file
+        if error.filename is None:  # as of a full disk
             error.filename = str(path)
         raise
     return FileDigest(size, crc)
@@ -248,20 +207,18 @@ def _write(path: Path, content: Encoding) -> FileDigest:
 def _created(path: Path) -> BinaryIO:
     while True:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with suppress(FileNotFoundError):  # somebody has just swept the empty folder
+        with suppress(FileNotFoundError):  # just swept
             return path.open("xb")
 
 
 def _begin_writing(descriptor: int, start: int, end: int) -> None:
-    # So the disk works while the rest is being copied to the page cache. On Linux the advice that
-    # nobody is going to read these pages starts their writing.
+    # On Linux, this advice makes the disk work while the rest is copied to the page cache.
     if hasattr(os, "posix_fadvise"):
         with suppress(OSError):
             os.posix_fadvise(descriptor, start, end - start, os.POSIX_FADV_DONTNEED)
 
 
 def _sync(folder: Path) -> None:
-    """Wait until the names of the files in ``folder`` are on the disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

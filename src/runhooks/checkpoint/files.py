@@ -1,4 +1,4 @@
-"""Files that anybody may have made, on a disk or, as objects, in a store."""
+"""Files that anybody may have made, on a disk or in a store."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import lru_cache
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO, Generic, TypeVar, cast
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,16 +25,11 @@ from runhooks.stores.path import AnyPath, StorePath
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 
-_AHEAD_BYTES = 8 << 20  # read at once from a store
+_AHEAD_BYTES = 8 << 20
 
 
 def place_of(place: str | os.PathLike[str]) -> AnyPath:
-    """Return the path or the URL ``place`` as an object; ``file://`` is a path, ``~`` is expanded.
-
-    Raises:
-        ImportError: A library for the URL is not installed.
-        ValueError: A URL has a scheme that nobody knows.
-    """
+    """Return the path or the URL ``place`` as an object; ``file://`` is a path, ``~`` expanded."""
     plain = without_file_scheme(place)
     if is_url(plain):
         return _stored(os.fspath(plain), default_policy()).unlisted()
@@ -41,38 +37,29 @@ def place_of(place: str | os.PathLike[str]) -> AnyPath:
 
 
 def followed(path: AnyPath) -> AnyPath:
-    """Return the file that ``path`` leads to if it is a link, as each file of a cache may be one.
-
-    Raises:
-        OSError, RuntimeError: It leads to itself.
-    """
+    """Return the file that ``path`` leads to if it is a link, as in a cache."""
     return path.resolve() if isinstance(path, Path) and path.is_symlink() else path
 
 
-#: File systems of disks, and of memory, that no other machine writes to.
+# No other machine writes to these file systems.
 _LOCAL = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "zfs", "tmpfs", "overlay"})
 
 
-@lru_cache(maxsize=64)  # a saver is told a place again and again; connections are kept
+@lru_cache(maxsize=64)  # connections are kept
 def _stored(url: str, policy: RetryPolicy) -> StorePath:
     return StorePath(url)
 
 
 def size_of(path: AnyPath) -> int:
-    """Return the size of the regular file ``path`` in bytes.
-
-    Raises:
-        ValueError: It is not a regular file.
-        OSError: It cannot be looked at.
-    """
+    """Return the size of the file ``path`` in bytes; ValueError if it is not a regular one."""
     return path.stat().st_size if isinstance(path, StorePath) else _size(os.lstat(path))
 
 
 def sizes_below(path: AnyPath) -> Callable[[str], int]:
-    """Return what tells the size of a file in the folder ``path`` by its name, as ``size_of``."""
+    """Return what tells the sizes of files in a folder by name, as ``size_of``."""
     if not isinstance(path, StorePath):
         return lambda name: size_of(path / name)
-    listed = {it.key: it.size for it in path.store.objects(path.key)}  # one request for all
+    listed = {it.key: it.size for it in path.store.objects(path.key)}
 
     def size(name: str) -> int:
         key = f"{path.key}/{name}"
@@ -84,7 +71,7 @@ def sizes_below(path: AnyPath) -> Callable[[str], int]:
 
 
 def size_below(path: AnyPath) -> int:
-    """Return how many bytes the files in the folder ``path`` have, without those behind links."""
+    """Return the size of the files below ``path``, without those behind links."""
     if isinstance(path, StorePath):
         return sum(it.size for it in path.store.objects(path.key))
     return sum(
@@ -94,37 +81,33 @@ def size_below(path: AnyPath) -> int:
 
 
 def modified(path: AnyPath) -> float:
-    """Return when the folder of a checkpoint was changed last, in seconds since the epoch."""
+    """Return when a folder was changed last, in seconds since the epoch."""
     if isinstance(path, StorePath):
         return max((it.modified for it in path.store.objects(path.key)), default=0.0)
     return os.lstat(path).st_mtime
 
 
 def read_into(path: AnyPath, start: int, into: NDArray[np.uint8]) -> None:
-    """Fill ``into`` with the bytes of the file ``path`` from ``start`` on.
-
-    Raises as ``opened`` does.
-    """
+    """Fill ``into`` with the bytes of the file ``path`` from ``start`` on."""
     if isinstance(path, StorePath):
         path.store.read_into(path.key, into.data, start)
         return
     with opened(path) as (file, _):
         file.seek(start)
-        if file.readinto(into.data) != len(into):  # type: ignore[attr-defined]
+        if file.readinto(into.data) != len(into):
             raise ValueError("it is cut short")
 
 
-def mapped(file: BinaryIO) -> NDArray[np.uint8] | None:
+def mapped(file: BufferedReader) -> NDArray[np.uint8] | None:
     """Return the memory that an open file is mapped into, to which writing changes no file.
 
-    None if it is not on a disk of this machine: to read a map of a file that another machine has
-    cut short would end the process. None too if it is larger than the memory.
+    None if it does not fit, or another machine may cut the file short, which would end the process.
     """
     try:
         if not _is_local(os.fstat(file.fileno()).st_dev):
             return None
         return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY), np.uint8)
-    except OSError:  # which an object in a store raises, too: it has no number
+    except OSError:  # of a store, too
         return None
 
 
@@ -139,24 +122,15 @@ def _is_local(device: int) -> bool:
 
 
 @contextmanager
-def opened(path: AnyPath, ahead: bool = True) -> Iterator[tuple[BinaryIO, int]]:
-    """Open the regular file ``path`` for reading; give it and its size in bytes.
-
-    Args:
-        path: The file.
-        ahead: Whether it is to be read to its end, so that a store is asked for more at a time.
-
-    Raises:
-        ValueError: It is not a regular file.
-        OSError: It cannot be opened.
-    """
+def opened(path: AnyPath, ahead: bool = True) -> Iterator[tuple[BufferedReader, int]]:
+    """Open a regular file; give it and its size. ``ahead``: it is to be read to its end."""
     if isinstance(path, StorePath):
         size = path.stat().st_size
         with path.open(_AHEAD_BYTES if ahead else 0) as stored:
-            yield cast(BinaryIO, stored), size
+            yield stored, size
         return
-    # Opening a device may have an effect, and opening a FIFO waits for a writer. What is a regular
-    # file now may be something else a moment later: hence the flags, and the second look.
+    # Opening a device may have an effect, and that of a FIFO waits. A regular file may be something
+    # else a moment later: hence the flags, and the second look.
     size_of(path)
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -169,7 +143,7 @@ def opened(path: AnyPath, ahead: bool = True) -> Iterator[tuple[BinaryIO, int]]:
 
 
 class Shared(Generic[_Key, _Value]):
-    """What several threads want by key: each is made once, and the ``most`` made last are kept."""
+    """What several threads want by key, made once each; the ``most`` last are kept."""
 
     def __init__(self, make: Callable[[_Key], _Value], most: int | None = None) -> None:
         self._make = make
@@ -179,7 +153,7 @@ class Shared(Generic[_Key, _Value]):
         self._lock = threading.Lock()
 
     def __getitem__(self, key: _Key) -> _Value:
-        try:  # of each block
+        try:
             return self._made[key]
         except KeyError:
             pass
@@ -189,11 +163,8 @@ class Shared(Generic[_Key, _Value]):
             making = self._making.get(key)
             if is_new := making is None:
                 making = self._making[key] = Future()
-        if is_new:
-            self._make_now(key, making)
-        return making.result()
-
-    def _make_now(self, key: _Key, making: Future[_Value]) -> None:
+        if not is_new:
+            return making.result()
         try:
             value = self._make(key)
         except BaseException as error:
@@ -207,11 +178,12 @@ class Shared(Generic[_Key, _Value]):
             if self._most is not None and len(self._made) > self._most:
                 del self._made[next(iter(self._made))]
         making.set_result(value)
+        return value
 
 
 @contextmanager
 def local_copy(path: AnyPath) -> Iterator[Path]:
-    """Give the file ``path``, or a temporary copy of it on this machine."""
+    """Give the file ``path``, or a temporary copy of it."""
     if not isinstance(path, StorePath):
         yield path
         return
@@ -222,7 +194,7 @@ def local_copy(path: AnyPath) -> Iterator[Path]:
 
 
 def printable(text: object) -> str:
-    """Return ``str(text)`` with escapes for what a terminal would not print."""
+    """Return ``str(text)`` with escapes."""
     shown = str(text)
     return shown if shown.isprintable() else repr(shown)[1:-1]
 

@@ -1,15 +1,16 @@
-"""A checkpoint: a folder with one safetensors file, which holds its arrays, states and manifest.
+"""A checkpoint, and how it is found: a folder with a safetensors file, which is written last.
 
-Of one that several ranks have written, or that is in a store, the file lists others, one of each
-rank, and has a table of the blocks that the arrays are made of. It is written last: a checkpoint is
-complete, or absent. Nothing in it is ever executed, as a pickle would be.
+If several ranks have written it, or it is in a store, that file lists theirs, and has a table of
+blocks. The latest was saved last: a run may have gone back to an earlier step.
 """
 
 from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -17,22 +18,32 @@ from typing import Any, NamedTuple
 from runhooks import clock
 from runhooks.arrays.shards import key_of
 from runhooks.checkpoint import states, tensors
-from runhooks.checkpoint.files import Shared, printable, sizes_below
+from runhooks.checkpoint.files import Shared, modified, place_of, printable, sizes_below
+from runhooks.checkpoint.lock import CLAIMS
 from runhooks.checkpoint.manifest import ArraySpec, Manifest, NewerFormatError
-from runhooks.checkpoint.shards import OWN, StoredArray, StoredBlock, blocks_in, read_several
+from runhooks.checkpoint.shards import (
+    OWN,
+    BlockTable,
+    Overlap,
+    Start,
+    StoredArray,
+    blocks_in,
+    covering,
+    read_several,
+)
 from runhooks.checkpoint.states import EncodedStates
-from runhooks.checkpoint.table import BlockTable, Start, covering
 from runhooks.checkpoint.tensors import COMMIT, STATES, CheckpointFile, Encoding, naming
 from runhooks.contract import Snapshot
+from runhooks.errors import DataLossError, NotFoundError
+from runhooks.stores.interruption import reading_threads
 from runhooks.stores.path import AnyPath, StorePath
 
 
 class Checkpoint(NamedTuple):
-    """A checkpoint, as far as it is known without reading its values.
+    """A checkpoint, as its manifest describes it.
 
-    ``step``: -1 if its graph had none. ``wall_time``, ``series_start`` and ``metrics``: as in its
-    manifest. ``complete``: whether its manifest is sound and its files have the sizes that it
-    states; if not, both times are that of the folder. ``modes``: as in its manifest.
+    ``step``: -1 if its graph had none. ``complete``: whether its manifest is sound and its files
+    have the stated sizes; if not, both times are that of the folder.
     """
 
     path: AnyPath
@@ -45,10 +56,7 @@ class Checkpoint(NamedTuple):
 
 
 class Content(NamedTuple):
-    """A snapshot that can be written: its arrays are checked, its states are bytes already.
-
-    ``arrays``: of NumPy; a ``ShardedArray`` is for ranks that write a checkpoint together.
-    """
+    """A snapshot that can be written: arrays of NumPy, or shards that ranks write together."""
 
     arrays: Mapping[str, Any]
     states: EncodedStates
@@ -57,9 +65,7 @@ class Content(NamedTuple):
 def content_of(snapshot: Snapshot) -> Content:
     """Return ``snapshot`` as it is to be written; objects in its states may change after this.
 
-    Raises:
-        TypeError: An array or a state is of a kind that cannot be saved.
-        ValueError: An array has a name, or a state a depth, that cannot be saved.
+    Raises TypeError or ValueError for what cannot be saved.
     """
     tensors.check(snapshot.arrays)
     return Content(snapshot.arrays, states.encode(snapshot.states))
@@ -68,10 +74,7 @@ def content_of(snapshot: Snapshot) -> Content:
 def encoded(
     arrays: Mapping[str, Any], about: Mapping[str, Any], kept: EncodedStates | None = None
 ) -> Encoding:
-    """Return a file with ``arrays`` and the states ``kept``; ``about`` is what it says of itself.
-
-    Raises ValueError if it has too many arrays.
-    """
+    """Return a file with ``arrays`` and the states ``kept``."""
     if kept is None:
         return Encoding(arrays, about)
     of_states = {STATES + entry: it for entry, it in kept.arrays.items()}
@@ -84,16 +87,9 @@ def begun_manifest(
     metrics: Mapping[str, float] = MappingProxyType({}),
     modes: Mapping[str, str] = MappingProxyType({}),
 ) -> Manifest:
-    """Return the manifest of a checkpoint that is saved now.
-
-    Args:
-        global_step: The step to record; None if the graph has none.
-        previous: The checkpoint saved before it in the same series; None if it is the first.
-        metrics: The metrics to record.
-        modes: Whether the ``"max"`` or the ``"min"`` of a metric is best, to record.
-    """
+    """Return the manifest of a checkpoint saved now, after ``previous`` of its series."""
     now = clock.wall()
-    if previous is not None:  # clocks are set back, and differ from host to host
+    if previous is not None:  # clocks are set back, and differ
         now = max(now, math.nextafter(previous.wall_time, math.inf))
     start = now if previous is None else previous.series_start
     return Manifest(global_step, now, start, metrics, modes)
@@ -102,42 +98,31 @@ def begun_manifest(
 class StoredCheckpoint:
     """The checkpoint ``path``, of which no more is read than is asked for.
 
-    Nothing but the files of a checkpoint is opened, and of these only regular ones of the stated
-    size: anybody may have made the folder.
-
-    Attributes:
-        manifest: What it says of itself.
-
-    Args:
-        path: The folder.
-        in_parts: Whether several ranks read it, a part each: no file is looked at that is not read.
-
-    Raises:
-        NotFoundError: There is no such checkpoint.
-        DataLossError: It is damaged, or cannot be read.
-        ValueError: Its format is newer than this version of runhooks.
+    Only its files are opened, and only regular ones of the stated size: anybody may have made it.
+    ``in_parts``: several ranks read it, each looking only at the files that it reads. Raises as
+    ``read_checkpoint``.
     """
 
     def __init__(self, path: AnyPath, in_parts: bool = False) -> None:
         self._path = path
         self._head = CheckpointFile(path / COMMIT)
         try:
-            with naming(path, COMMIT):
+            with self._head.naming():
                 self.manifest = Manifest.from_json(self._head.about)
         except NewerFormatError as error:
             raise ValueError(f"checkpoint {printable(path)} cannot be read: {error}") from error
         self._files = Shared(self._opened)
-        self._openers = [
-            partial(self._files.__getitem__, rank) for rank in range(self.manifest.ranks)
-        ]
         self._listed = Shared(self._blocks_of)
         self._names = list(self.manifest.files)
         if not in_parts and self._names:
-            self._check_sizes()
+            size_of = sizes_below(path)
+            for name, digest in self.manifest.files.items():
+                with naming(path, name):
+                    if (size := size_of(name)) != digest.size:
+                        raise ValueError(f"it has {size} bytes and should have {digest.size}")
 
     @property
     def specs(self) -> dict[str, ArraySpec]:
-        """The dtypes and shapes of the arrays, by name."""
         if self._names:
             return {name: spec for name, (spec, _) in self.manifest.arrays.items()}
         entries = self._head.entries.items()
@@ -146,29 +131,33 @@ class StoredCheckpoint:
     def arrays(self, rank: int | None = None, near: Sequence[int] = ()) -> dict[str, StoredArray]:
         """Return the arrays of ``rank``; None: as the chief had those that differed.
 
-        Args:
-            rank: The rank that had them.
-            near: In the files of these ranks, blocks are looked for before they are in the table,
-                of which nothing need be read then.
+        Blocks are looked for in the files of the ranks ``near`` before the table.
         """
         if not self._names:
-            return {n: StoredArray.at(lambda: self._head, n, it) for n, it in self.specs.items()}
-        with naming(self._path, COMMIT):
+            return {n: StoredArray.at(self._head, n, it) for n, it in self.specs.items()}
+        with self._head.naming():
             table = BlockTable(self._head, self.manifest.arrays, self.manifest.ranks)
         near = near if self.manifest.ranks > 1 else [0]
         is_far = isinstance(self._path, StorePath)
         found = {
-            name: StoredArray(spec, partial(self._blocks, table, near, name), is_far=is_far)
+            name: StoredArray(
+                spec,
+                partial(self._blocks, table, near, name),
+                self._files.__getitem__,
+                partial(key_of, name),
+                is_far=is_far,
+            )
             for name, spec in self.specs.items()
         }
         return found if rank is None else found | self.own_arrays(rank)
 
     def own_arrays(self, rank: int) -> dict[str, StoredArray]:
-        """Return those arrays of ``rank`` that differ from the chief's."""
-        own = (it for it in self._files[rank].entries.items() if it[0].endswith(OWN))
+        """Return those that differ from the chief's."""
+        file = self._files[rank]
         return {
-            key.removesuffix(OWN): StoredArray.at(self._openers[rank], key, ArraySpec(dtype, shape))
-            for key, (dtype, shape, *_) in own
+            key.removesuffix(OWN): StoredArray.at(file, key, ArraySpec(*entry[:2]))
+            for key, entry in file.entries.items()
+            if key.endswith(OWN)
         }
 
     def states(self, rank: int | None = None) -> dict[str, Any]:
@@ -176,44 +165,39 @@ class StoredCheckpoint:
         file = self._files[self.manifest.chief if rank is None else rank]
         entries = (name for name in file.entries if name.startswith(STATES))
         kept = {name.removeprefix(STATES): it for name, it in file.stream(entries)}
-        with naming(self._path, file.path.name):
-            return states.decode(EncodedStates(self._text(file), kept))
+        with file.naming():
+            return states.decode(EncodedStates(file.text_of_states(), kept))
 
-    def states_without_arrays(self) -> dict[str, Any]:
-        """Return the states of the chief with None in the place of each array in them."""
-        file = self._files[self.manifest.chief]
-        with naming(self._path, file.path.name):
-            return states.without_arrays(self._text(file))
+    def states_without_arrays(self, rank: int | None = None) -> dict[str, Any]:
+        """Return the same with None for each array."""
+        file = self._files[self.manifest.chief if rank is None else rank]
+        with file.naming():
+            return states.without_arrays(file.text_of_states())
 
     def check(self) -> list[str]:
-        """Check every file without keeping arrays in memory; return the names of the states."""
+        """Check every file, a piece at a time; return the names of the states."""
         self._head.check()
         found: set[str] = set()
         for rank in range(self.manifest.ranks):
-            file = self._files[rank]
-            file.check()
-            with naming(self._path, file.path.name):
-                found.update(states.without_arrays(self._text(file)))
+            self._files[rank].check()
+            found.update(self.states_without_arrays(rank))
         for array in self.arrays().values():
             array.check()
         return sorted(found)
 
     def _blocks(
         self, table: BlockTable, near: Sequence[int], name: str, *part: Start
-    ) -> list[StoredBlock]:
-        """The blocks of an array that make up a part, given by its start and shape."""
+    ) -> list[Overlap]:
         known = [(rank, *it) for rank in near for it in self._listed[rank].get(name, ())]
         found = covering(known, *part) if all(len(it[1]) == len(part[0]) for it in known) else None
         if found is None:
-            with naming(self._path, COMMIT):
-                found = table.overlaps(name, *part)
-        return [
-            StoredBlock(self._openers[it.rank], key_of(name, it.start), *it[1:]) for it in found
-        ]
+            with self._head.naming():
+                return table.overlaps(name, *part)
+        return found
 
     def _blocks_of(self, rank: int) -> dict[str, list[tuple[Start, Start]]]:
         file = self._files[rank]
-        with naming(self._path, file.path.name):
+        with file.naming():
             return blocks_in(file)
 
     def _opened(self, rank: int) -> CheckpointFile:
@@ -221,30 +205,15 @@ class StoredCheckpoint:
             return self._head
         name = self._names[rank]
         file = CheckpointFile(self._path / name)
-        with naming(self._path, name):
+        with file.naming():
             if file.digest != self.manifest.files[name]:
                 raise ValueError("it is not the file that the checkpoint was completed with")
         _ = file.entries
         return file
 
-    def _check_sizes(self) -> None:
-        size_of = sizes_below(self._path)
-        for name, digest in self.manifest.files.items():
-            with naming(self._path, name):
-                if (size := size_of(name)) != digest.size:
-                    raise ValueError(f"it has {size} bytes and should have {digest.size}")
-
-    @staticmethod
-    def _text(file: CheckpointFile) -> bytes:
-        if file.states is None:
-            raise ValueError("its states are missing")
-        return file.states.encode()
-
 
 def read_checkpoint(path: AnyPath) -> Snapshot:
-    """Return what the checkpoint ``path`` holds, all of it compared with its checksums.
-
-    Of one that several ranks have written: all arrays in whole, and the states of the chief.
+    """Return what the checkpoint ``path`` holds: whole arrays, and the states of the chief.
 
     Raises:
         NotFoundError: There is no such checkpoint.
@@ -256,18 +225,15 @@ def read_checkpoint(path: AnyPath) -> Snapshot:
 
 
 def read_manifest(path: AnyPath) -> Manifest:
-    """Return the manifest of the checkpoint ``path``; check that its files have the stated sizes.
+    """Return the manifest of a checkpoint, whose files have the stated sizes.
 
-    Raises as ``read_checkpoint`` does.
+    Raises as ``read_checkpoint``.
     """
     return StoredCheckpoint(path).manifest
 
 
 def looks_like_checkpoint(path: AnyPath) -> bool:
-    """Return whether ``path`` is the folder of a checkpoint, damaged or not.
-
-    True for a folder that cannot be looked into.
-    """
+    """Return whether ``path`` is a checkpoint, or cannot be looked into."""
     if isinstance(path, StorePath):
         return (path / COMMIT).is_file()
     try:
@@ -280,7 +246,134 @@ def looks_like_checkpoint(path: AnyPath) -> bool:
 
 
 def checkpoint_of(path: AnyPath, manifest: Manifest) -> Checkpoint:
-    """Return the checkpoint ``path`` as ``manifest`` describes it."""
+    """Return the checkpoint ``path`` with ``manifest``."""
     step = -1 if manifest.global_step is None else manifest.global_step
     times = manifest.wall_time, manifest.series_start
     return Checkpoint(path, step, *times, metrics=manifest.metrics, modes=manifest.modes)
+
+
+#: Ends the names of folders with the states of hooks alone.
+HOOK_STATES = ".hooks"
+
+_INDEX = ".index"
+_DATA = re.compile(r"(.+)\.data-\d{5}-of-\d{5}")
+NAME = re.compile(r".+-(\d+)")
+
+
+def holds_hook_states(path: AnyPath) -> bool:
+    """Return whether ``path`` has the states of hooks alone, of a checkpoint of TensorFlow."""
+    return path.name.endswith(HOOK_STATES)
+
+
+def tensorflow_checkpoint_near(path: AnyPath) -> str | None:
+    """Return what to say of ``path`` if TensorFlow has to do with it."""
+    where = printable(path)
+    if holds_hook_states(path) and looks_like_checkpoint(path):
+        it = where.removesuffix(HOOK_STATES)
+        return f"{where} has the states of hooks alone: {_read(it)} the checkpoint itself"
+    if path.name and path.with_name(path.name + _INDEX).is_file():
+        return f"{where} is a checkpoint of TensorFlow: {_read(where)} it"
+    if latest := _latest_of_tensorflow(path):
+        return f"the checkpoints in {where} are TensorFlow's: {_read(printable(latest))} one"
+    return None
+
+
+def check_no_tensorflow_checkpoints(checkpoint_dir: str | os.PathLike[str]) -> None:
+    """Raise ValueError if a directory has checkpoints of TensorFlow."""
+    found = _latest_of_tensorflow(place_of(checkpoint_dir))
+    if found:
+        latest = printable(found)
+        raise ValueError(
+            f"checkpoint_dir {os.fspath(checkpoint_dir)!r} has checkpoints of TensorFlow, "
+            f"the latest {latest!r}, which only sessions of a tf.Graph can restore: give another "
+            "checkpoint_dir to start over. To begin with its weights, write them to a .npz file "
+            f"with tf.train.load_checkpoint({latest!r}).get_tensor(name), and give "
+            "Scaffold(init_from=rh.InitFrom('weights.npz'))"
+        )
+
+
+def _read(path: str) -> str:
+    return f"tf.train.load_checkpoint({path!r}) reads"
+
+
+def _latest_of_tensorflow(directory: AnyPath) -> AnyPath | None:
+    files: dict[str, float] = {}
+    with suppress(FileNotFoundError, NotADirectoryError):
+        below = directory.files() if isinstance(directory, StorePath) else directory.iterdir()
+        for path in below:
+            with suppress(FileNotFoundError):  # just removed
+                if path.parent == directory and path.is_file():
+                    files[path.name] = path.stat().st_mtime
+    names = {match[1] for file in files if (match := _DATA.fullmatch(file))}
+    saved = {name: files[name + _INDEX] for name in names if name + _INDEX in files}
+    return directory / max(saved, key=lambda it: (saved[it], it)) if saved else None
+
+
+def find_checkpoints(checkpoint_dir: str | os.PathLike[str]) -> list[Checkpoint]:
+    """Return the checkpoints in a directory, damaged ones too, in the order of saving, or of steps.
+
+    Raises ValueError if one has a newer format.
+    """
+    directory = place_of(checkpoint_dir)
+    paths = _paths(directory)
+    while True:
+        if isinstance(directory, StorePath):
+            with reading_threads() as threads:
+                found = list(threads.map(_look_at, paths))
+        else:
+            found = list(map(_look_at, paths))
+        listed, paths = paths, _paths(directory)
+        # If one was removed meanwhile, a newer one may not be listed.
+        if paths >= listed:
+            return sorted(filter(None, found), key=lambda it: (it.wall_time, it.step, it.path))
+
+
+def checkpoints(checkpoint_dir: str | os.PathLike[str]) -> list[str]:
+    """Return the paths of the complete checkpoints in a directory, in the order of saving.
+
+    Complete: the manifest is sound, and each file has the size that it states.
+    """
+    return [str(it.path) for it in find_checkpoints(checkpoint_dir) if it.complete]
+
+
+def latest_checkpoint(checkpoint_dir: str | os.PathLike[str]) -> str | None:
+    """Return the path of the newest complete checkpoint, or None if there is none.
+
+    Raises:
+        FileNotFoundError: The bucket of a URL does not exist.
+        OSError: The store cannot be reached.
+    """
+    return next(reversed(checkpoints(checkpoint_dir)), None)
+
+
+def checkpoint_step(path: str | os.PathLike[str]) -> int | None:
+    """Return the global step of a checkpoint; None if its graph had none.
+
+    Raises NotFoundError or DataLossError if it is not complete.
+    """
+    return read_manifest(place_of(path)).global_step
+
+
+def _paths(directory: AnyPath) -> set[AnyPath]:
+    found: set[AnyPath] = set()
+    if isinstance(directory, StorePath):  # whose bucket must be there
+        names = directory.store.folders(directory.key)
+        found.update(directory / name for name in names if name != CLAIMS)
+    else:
+        with suppress(FileNotFoundError, NotADirectoryError):
+            found.update(directory.iterdir())
+    return {path for path in found if not holds_hook_states(path)}
+
+
+def _look_at(path: AnyPath) -> Checkpoint | None:
+    try:
+        if not looks_like_checkpoint(path):
+            return None
+        try:
+            return checkpoint_of(path, read_manifest(path))
+        except DataLossError:
+            name = NAME.fullmatch(path.name)
+            time = min(max(modified(path), 0), clock.wall())
+            return Checkpoint(path, int(name[1]), time, time, complete=False) if name else None
+    except (NotFoundError, FileNotFoundError):  # just removed
+        return None

@@ -1,10 +1,8 @@
 """All ranks of a group write one checkpoint, and restore the same one.
 
-Ranks meet in the group's store, never in a collective. For a save they meet three times: when it
-begins, when all have written, and when the chief has committed; once more if arrays that are not
-sharded differ; to restore, twice for each checkpoint that is tried. An error of one is told to all
-where they meet next, so a checkpoint is complete on all of them, or absent, and restored on all of
-them, or on none.
+They meet in the group's store, never in a collective: for a save, when it begins, when all have
+written, when the chief has committed; to restore, twice for each checkpoint. An error of one is
+told to all there.
 """
 
 from __future__ import annotations
@@ -24,6 +22,7 @@ import numpy as np
 from runhooks.checkpoint import attempts
 from runhooks.checkpoint.files import place_of, printable, read_into, sizes_below
 from runhooks.checkpoint.format import (
+    NAME,
     Checkpoint,
     Content,
     StoredCheckpoint,
@@ -31,13 +30,22 @@ from runhooks.checkpoint.format import (
     checkpoint_of,
     content_of,
     encoded,
+    find_checkpoints,
 )
-from runhooks.checkpoint.latest import NAME, find_checkpoints
 from runhooks.checkpoint.lock import check_claim
 from runhooks.checkpoint.manifest import FileDigest, Manifest, is_shard
-from runhooks.checkpoint.shards import StoredArray, blocks_to_write, digests_of, read_several
+from runhooks.checkpoint.shards import (
+    TABLE,
+    Listing,
+    Rows,
+    StoredArray,
+    blocks_to_write,
+    digests_of,
+    read_several,
+    rows_of,
+    together,
+)
 from runhooks.checkpoint.states import encode
-from runhooks.checkpoint.table import TABLE, Listing, Rows, rows_of, together
 from runhooks.checkpoint.tensors import COMMIT, CheckpointFile
 from runhooks.contract import Snapshot
 from runhooks.errors import DataLossError, NotFoundError, PeerFailedError, described
@@ -51,40 +59,25 @@ _log = logging.getLogger("runhooks")
 
 AnyResult = TypeVar("AnyResult")
 
-_MOST_NEAR = 8  # files in which blocks are looked for before the table
+_MOST_NEAR = 8  # files that are searched before the table
 
 
 def agreed(group: Group, name: str, act: Callable[[], Any], *, restores: bool = False) -> Any:
-    """Return what ``act`` has returned on the chief; raise on all if it has raised on one.
+    """Return the JSON that ``act`` returned on the chief; raise on all if it raised on one.
 
-    All ranks call it. One that has raised raises its own error.
-
-    Args:
-        group: The ranks.
-        name: What they do.
-        act: Returns values of JSON, on the chief alone.
-        restores: Whether they restore a checkpoint: what is damaged for one of them is damaged for
-            all, and what is gone for the chief is gone. The training goes on with another one.
-
-    Raises:
-        NotFoundError: They restore, and the chief has raised it.
-        DataLossError: They restore, and one of them has raised it.
-        PeerFailedError: Another one has raised another error.
-        DeadlineExceededError: Ranks are missing; it names them.
+    That one raises its own error, the others PeerFailedError; if it ``restores``, DataLossError of
+    any of them and NotFoundError of the chief count for all.
     """
-    return _met(group, name, act, _of_chief, restores)
+    return _met(group, name, act, lambda contents, chief: contents[chief], restores)
 
 
 def collected(group: Group, name: str, act: Callable[[], Any]) -> list[Any]:
-    """Return what ``act`` has returned on each rank, on the chief; [] on the others.
-
-    All ranks call it. Raises as ``agreed`` does.
-    """
+    """As ``agreed``, but return, on the chief alone, what ``act`` returned on each rank."""
     if group.size == 1:
         return [act()]
 
     def keep(contents: list[Any], chief: int) -> None:
-        group.set(f"collected/{name}", json.dumps(contents))  # one reads it, not all
+        group.set(f"collected/{name}", json.dumps(contents))
 
     _met(group, name, act, keep)
     if not group.is_chief:
@@ -95,16 +88,6 @@ def collected(group: Group, name: str, act: Callable[[], Any]) -> list[Any]:
     return list(json.loads(found))
 
 
-def _of_chief(contents: list[Any], chief: int) -> Any:
-    return contents[chief]
-
-
-def _begun(contents: list[Any], chief: int) -> Mapping[str, Any]:
-    attempt, digest = contents[chief]
-    differ = any(it != digest for _, it in contents)
-    return {"attempt": attempt, "digest": digest, "differ": differ}
-
-
 def _met(
     group: Group,
     name: str,
@@ -112,7 +95,7 @@ def _met(
     conclude: Callable[[list[Any], int], Any],
     restores: bool = False,
 ) -> Any:
-    """Return what ``conclude`` makes of what all have returned, on rank 0."""
+    """Return what ``conclude``, on rank 0, makes of what all have returned and of the chief."""
     if group.size == 1:
         return conclude([act()], 0)
     failure: Exception | None = None
@@ -147,7 +130,7 @@ def _met(
     raise NotFoundError(text, path=path) if worst == "gone" else PeerFailedError(rank, text)
 
 
-#: How what a rank does may end. The worst, the last of these, is how it ends for all.
+# How what a rank does may end; the last of these counts for all.
 _ENDS = ("done", "damaged", "gone", "error")
 
 
@@ -161,10 +144,7 @@ def _end_with(error: Exception, group: Group, restores: bool) -> tuple[str, str,
 
 
 def write_checkpoint(path: AnyPath, snapshot: Snapshot, *, global_step: int | None) -> Checkpoint:
-    """Save ``snapshot`` as the checkpoint ``path``, the first of a series, by this process alone.
-
-    Raises as ``content_of`` and ``write_together`` do.
-    """
+    """Save ``snapshot`` as the checkpoint ``path``, by this process alone."""
     content = content_of(snapshot)
     return write_together(AloneGroup(), path, content, begun_manifest(global_step))
 
@@ -172,28 +152,13 @@ def write_checkpoint(path: AnyPath, snapshot: Snapshot, *, global_step: int | No
 def write_together(
     group: Group, path: AnyPath, content: Content, manifest: Manifest, replaces: bool = False
 ) -> Checkpoint:
-    """Save what all ranks of ``group`` have as the checkpoint ``path``, replacing one on a disk.
+    """Save what all ranks of ``group`` have as the checkpoint ``path``, with the chief's manifest.
 
-    All ranks call it, in threads if they like.
-
-    A process alone writes one file to a disk. In a store the file that completes a checkpoint is
-    small: it is created on a condition, which holds for an object that is sent at once.
-
-    Args:
-        group: The group.
-        path: The folder of the checkpoint.
-        content: What this rank has.
-        manifest: What ``begun_manifest`` returned; that of the chief counts.
-        replaces: Whether one that is there is known. One that is not is left as it is in a store,
-            where several processes may save at a time.
-
-    Raises:
-        FileExistsError: Another process has saved it.
-        OSError: This rank cannot write its files.
-        ValueError: What the ranks have does not make a whole. The chief alone raises it.
-        PeerFailedError: Another rank has failed, or could not write its part.
-        DeadlineExceededError: Ranks are missing; it names them.
+    ``replaces``: whether one that is there is known; in a store, another one stays. Raises
+    FileExistsError if another process has saved it, OSError; on the chief, ValueError if it is not
+    a whole; PeerFailedError or DeadlineExceededError for another rank.
     """
+    # In a store, the last file must be small: it is created on a condition, in one request.
     if group.size > 1 or isinstance(path, StorePath):
         return _GroupSave(group, path).run(content, manifest, replaces)
     check_free(path)
@@ -202,10 +167,7 @@ def write_together(
 
 
 def check_free(path: AnyPath) -> None:
-    """Raise FileExistsError if something that is not a checkpoint is at ``path``, on a disk.
-
-    In the folder of a checkpoint, or of one that was deleted, there may be other files, too.
-    """
+    """Raise FileExistsError if something other than a checkpoint is there."""
     if isinstance(path, StorePath):
         return
     try:
@@ -230,7 +192,7 @@ class _GroupSave:
     def __init__(self, group: Group, path: AnyPath) -> None:
         self._group = group
         self._path = path
-        # Several savers may be at work in threads: each meets the others under a name of its own.
+        # Several savers may be at work in threads.
         self._name = f"checkpoint {path.parent.name}/{path.name.rpartition('-')[0] or path.name}"
         self._attempt = self._shown = ""
         self._may_be_complete = False
@@ -241,7 +203,7 @@ class _GroupSave:
             step, what = manifest.global_step, f"{self._name} is written"
             written = collected(self._group, what, lambda: self._write(content, step, held))
             if self._shown and self._group.is_chief:
-                self._group.delete(self._shown)  # all have read it
+                self._group.delete(self._shown)
             done = self._agreed("is committed", lambda: self._commit(manifest, written, replaces))
             return checkpoint_of(self._path, Manifest.from_json(done))
         except BaseException:
@@ -250,38 +212,38 @@ class _GroupSave:
             raise
 
     def _begin_together(self, content: Content) -> Container[str] | None:
-        """Begin an attempt; return the arrays that the chief has, too, and writes.
-
-        None: this is the chief. Its digests of arrays are read only by ranks that have others.
-        """
+        """Begin an attempt; return the arrays that the chief has, too, and writes; None: of it."""
         group, digests = self._group, dict[str, str]()
 
         def begin() -> list[str]:
-            attempt = self._begin()
-            digests.update(digests_of(content.arrays) if group.size > 1 else {})
+            attempt = ""
+            if group.is_chief:
+                check_free(self._path)
+                attempt = attempts.new_attempt()
+            if group.size > 1:
+                digests.update(digests_of(content.arrays))
             return [attempt, _digest(digests)]
 
-        begun = _met(group, f"{self._name} begins", begin, _begun)
+        def show() -> None:
+            if group.is_chief:
+                group.set(self._shown, json.dumps(digests))
+
+        def compare(contents: list[Any], chief: int) -> Mapping[str, Any]:
+            attempt, digest = contents[chief]
+            differ = any(it != digest for _, it in contents)
+            return {"attempt": attempt, "digest": digest, "differ": differ}
+
+        begun = _met(group, f"{self._name} begins", begin, compare)
         self._attempt = begun["attempt"]
         if begun["differ"]:
             self._shown = f"digests {self._attempt}"
-            self._agreed("differs", lambda: self._show(json.dumps(digests)))
+            self._agreed("differs", show)
         if group.is_chief:
             return None
         if _digest(digests) == begun["digest"]:
             return digests
         theirs = json.loads(group.get(self._shown) or "{}")
         return {name for name, digest in digests.items() if theirs.get(name) == digest}
-
-    def _show(self, digests: str) -> None:
-        if self._group.is_chief:
-            self._group.set(self._shown, digests)
-
-    def _begin(self) -> str:
-        if not self._group.is_chief:
-            return ""
-        check_free(self._path)
-        return attempts.new_attempt()
 
     def _write(
         self, content: Content, step: int | None, held: Container[str] | None
@@ -306,27 +268,25 @@ class _GroupSave:
         file = encoded({TABLE: table}, whole.to_json())
         if isinstance(self._path, StorePath):
             check_claim(self._path.parent)
-            # Where the answer of the store is missing, the checkpoint may be complete.
-            self._may_be_complete = True
+            self._may_be_complete = True  # even if the answer of the store is lost
         try:
             attempts.commit(self._path, file, replaces)
         except FileExistsError:
             self._may_be_complete = False
             raise
-        self._may_be_complete = True  # whatever becomes of the others
+        self._may_be_complete = True
         return manifest.to_json()
 
     def _whole(
         self, manifest: Manifest, written: Sequence[Mapping[str, Any]]
     ) -> tuple[Manifest, Any]:
-        """What all ranks have written, and the table of its blocks. ValueError if not a whole."""
         steps = [it["step"] for it in written]
         if len(set(steps)) > 1:
             raise ValueError(f"the ranks are at different global steps, {steps}: save in step")
         digests = [FileDigest(*it["file"]) for it in written]
         files = {self._file_of(rank): digest for rank, digest in enumerate(digests)}
         size_of = sizes_below(self._path)
-        # Most ranks have the same listing, which is read from the file of the first that has it.
+        # Most ranks have the same listing, which is read once.
         first = {it["listing"]: rank for rank, it in reversed([*enumerate(written)])}
         with reading_threads() as threads:
             read = threads.map(
@@ -359,7 +319,6 @@ class _GroupSave:
         expected: FileDigest,
         table: tuple[int, int, int, int] | None,
     ) -> Rows:
-        """The rows of the blocks that a rank has written, without the rest of its file."""
         name = self._file_of(rank)
         with self._finding(rank):
             if size_of(name) != expected.size:
@@ -393,23 +352,9 @@ class _GroupSave:
 def newest_sound(
     group: Group, checkpoint_dir: str | os.PathLike[str], read: Callable[[AnyPath], AnyResult]
 ) -> tuple[AnyPath, AnyResult] | None:
-    """Return the newest checkpoint in a directory that no rank finds damaged, as ``read`` reads it.
+    """Return the newest checkpoint that no rank finds damaged, and what ``read`` makes of it.
 
-    All ranks call it. The chief looks for the checkpoints. Each rank reads only what it needs of
-    one, so that some may find a damage and others not. A damaged one is skipped with one warning.
-
-    Args:
-        group: The ranks.
-        checkpoint_dir: The directory, which they share.
-        read: Reads a checkpoint, or restores it in place of one that was restored before.
-
-    Returns:
-        Its path, and what ``read`` has returned; None if the directory has no checkpoint.
-
-    Raises:
-        DataLossError: All are damaged.
-        PeerFailedError: Another rank cannot read one for another reason.
-        Exception: What else ``read`` raises. Older ones are not tried.
+    A damaged one is skipped with one warning; if all are, DataLossError is raised.
     """
     directory = place_of(checkpoint_dir)
     tried: set[str] = set()
@@ -428,7 +373,7 @@ def newest_sound(
         path = directory / name
         try:
             agreed(group, "restored", partial(keep, path), restores=True)
-        except NotFoundError:  # another process has just removed it, and saved a newer one
+        except NotFoundError:  # just removed
             continue
         except DataLossError as error:
             if group.is_chief:
@@ -448,22 +393,17 @@ def newest_sound(
 def read_for(group: Group, path: AnyPath, in_parts: bool = False) -> Snapshot:
     """Return what the checkpoint ``path`` holds for this rank of ``group``.
 
-    If as many ranks have saved it as there are now, each gets what it had. If not, the states are
-    those of the chief, and ``resized`` says so.
-
-    With several ranks, or ``in_parts``, arrays are ``ArraySource`` objects, which read no more than
-    is asked of them.
-
-    Raises as ``read_checkpoint``.
+    If as many ranks have saved it, each gets what it had; if not, states are the chief's, and
+    ``resized`` says so. With several ranks, or ``in_parts``, arrays are ``ArraySource`` objects.
     """
     stored = StoredCheckpoint(path, in_parts=group.size > 1)
     manifest = stored.manifest
     saved, size = manifest.ranks, group.size
-    # They have what this rank needs of an array that is cut evenly, or that the chief alone has.
+    # These have what this rank needs of evenly cut arrays, and of the chief's.
     first, last = group.rank * saved // size, -(-(group.rank + 1) * saved // size)
     near = list(dict.fromkeys([*range(first, last), manifest.chief]))
     if len(near) > _MOST_NEAR:
-        near = []  # the table says it sooner
+        near = []
     if saved == size:
         found, kept = stored.arrays(group.rank, near), stored.states(group.rank)
         if group.size == 1 and not in_parts:
@@ -484,8 +424,7 @@ def read_for(group: Group, path: AnyPath, in_parts: bool = False) -> Snapshot:
     if group.is_chief:
         _log.info(
             "the checkpoint of step %s was saved by %d ranks, and there are %d: arrays are cut "
-            "anew, hooks get the chief's states, and random states are derived from those of the "
-            "chief, the rank and the step",
+            "anew, hooks get the chief's states, and random states derive from these",
             *(manifest.global_step, manifest.ranks, group.size),
         )
     seed = _seed(snapshot, manifest.global_step)
@@ -496,7 +435,7 @@ def read_for(group: Group, path: AnyPath, in_parts: bool = False) -> Snapshot:
 def _added_up(
     stored: StoredCheckpoint, chiefs: Mapping[str, StoredArray], rank: int
 ) -> Mapping[str, Any]:
-    """Return the sums of all ranks that have saved them on rank 0, and zeros on the others."""
+    """The sums of all ranks that have saved them, on rank 0; zeros on the others."""
     if not chiefs or rank:
         return {name: np.zeros(it.shape, it.dtype) for name, it in chiefs.items()}
     if stored.manifest.ranks == 1:
@@ -508,7 +447,7 @@ def _added_up(
 
 
 def _seed(saved: Snapshot, step: int | None) -> int:
-    """A number that the random states of the chief and the step decide, and nothing else."""
+    """A number that only the chief's random states and the step decide."""
     state = saved.states.get(OBJECT_STATES + RANDOM_STATES)
     encoded = encode({"step": step, RANDOM_STATES: state})
     found = hashlib.sha256(encoded.text)

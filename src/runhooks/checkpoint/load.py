@@ -1,22 +1,39 @@
-"""``load``: the arrays of a checkpoint without the graph and the session that saved it."""
+"""``load`` and ``InitFrom``, which read the weights of another run or program."""
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Mapping
-from typing import Any
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
-from runhooks.arrays.array_library import Flat
-from runhooks.arrays.trees import Form, flatten, form_of, place
-from runhooks.checkpoint.names import Only, first_of, nested
+from numpy.typing import NDArray
+
+from runhooks import arguments
+from runhooks.arrays.array_library import Flat, dtype_named, is_same_kind
+from runhooks.arrays.shards import Share
+from runhooks.arrays.trees import cast, flatten, form_of, place
+from runhooks.checkpoint.names import (
+    Only,
+    Renaming,
+    averages_in,
+    first_of,
+    is_average,
+    is_run_state,
+    nested,
+    other_names,
+)
 from runhooks.checkpoint.retention import Choice, Mode
 from runhooks.checkpoint.weights import Weights, read_weights
+from runhooks.contract import RawSession, Snapshot
 from runhooks.near_names import suggestion
 
 _log = logging.getLogger("runhooks")
 
-#: What Flax puts behind the name of an array in a module that it shows to JAX as a tree.
+# Ends the names of Flax's arrays in the tree of a module.
 _FLAX_VALUE = "/value"
 
 
@@ -31,11 +48,7 @@ def load(
 ) -> Any:
     """Return the arrays in a checkpoint or another weights file.
 
-        params = rh.load("runs/a", "state/params")
         params = rh.load("runs/a", "state/params", like=abstract_params)
-        model.load_state_dict(rh.load("runs/a", "model", like=model.state_dict()))
-
-    Only the requested arrays are kept in memory.
 
     Args:
         source: A directory of checkpoints, one checkpoint, a ``.safetensors`` file or the
@@ -43,19 +56,18 @@ def load(
             read with ``weights_only=True``.
         only: A name, to return what it names with everything below it; or a pattern with ``*``, or
             a list of names and patterns, to return what matches, nested from the top. A leading
-            ``!`` excludes, as in ``"!state/opt_state"``. None: everything.
+            ``!`` excludes. None: everything.
         like: The structure to return, with the wanted dtypes, devices or shardings: any tree of
             arrays or of ``jax.ShapeDtypeStruct``. Leaves that are neither arrays nor in the
-            checkpoint are returned unchanged. An array without a place in it is left out, with a
-            warning if ``only`` asks for it. None: NumPy arrays in dicts, with names split at
-            ``/``; lists and tuples become dicts with the keys ``"0"``, ``"1"``.
-        step: The global step of the checkpoint to read.
+            checkpoint are returned unchanged. None: NumPy arrays in dicts, with names split at
+            ``/``.
+        step: The global step of the checkpoint to read. None, without ``best``: the newest
+            undamaged one.
         best: Read the checkpoint with the best value of this metric, as for ``best_checkpoint``.
         mode: Whether the ``"max"`` or the ``"min"`` of the metric is best.
 
     Returns:
-        The arrays; JAX random keys, without ``like``, as their data. They are from the newest
-        undamaged checkpoint, unless ``step`` or ``best`` says otherwise.
+        The arrays; JAX random keys, without ``like``, as their data.
 
     Raises:
         NotFoundError: There is no such checkpoint or file.
@@ -92,7 +104,7 @@ def _target(like: Any) -> Flat:
 
 
 def _sources(names: Mapping[str, str], target: Flat) -> list[str | None]:
-    """Return the name of the array for each leaf of ``target``, None where there is none."""
+    """The names of the arrays for the leaves of ``target``."""
     return [names.get(path, names.get(path.removesuffix(_FLAX_VALUE))) for path, _ in target.leaves]
 
 
@@ -128,7 +140,6 @@ def _like(
 def _check(
     weights: Weights, names: Mapping[str, str], target: Flat, sources: list[str | None]
 ) -> None:
-    """Raise ValueError for arrays that are missing or have another shape."""
     missing, problems = [], []
     for (path, leaf), name in zip(target.leaves, sources, strict=True):
         form = form_of(leaf)
@@ -139,7 +150,8 @@ def _check(
         elif form is None:
             problems.append(f"{path!r} must be an array, got {leaf!r}")
         elif (spec := weights.spec(name)).shape != form.shape:
-            problems.append(f"{path!r} is {_shown(form)}, {name!r} is {spec.dtype}{[*spec.shape]}")
+            own = f"{form.dtype or 'a number'}{[*form.shape] or ''}"
+            problems.append(f"{path!r} is {own}, {name!r} is {spec}")
     if not missing and not any(sources):
         missing = [_as_saved(path, names) for path, _ in target.leaves]
     if missing:
@@ -150,10 +162,155 @@ def _check(
 
 
 def _as_saved(path: str, names: Iterable[str]) -> str:
-    """Return the path of a leaf as checkpoints name it: variables of Flax are one level deeper."""
+    """The path of a leaf as in checkpoints: variables of Flax are one level deeper."""
     has_values = any(name.endswith(_FLAX_VALUE) for name in names)
     return path if has_values else path.removesuffix(_FLAX_VALUE)
 
 
-def _shown(form: Form) -> str:
-    return f"{form.dtype or 'a number'}{[*form.shape] or ''}"
+@dataclass(frozen=True)
+class InitFrom:
+    """The weights from which a new run starts, for ``Scaffold(init_from=...)``.
+
+        scaffold = rh.Scaffold(init_from=rh.InitFrom("runs/a", only="!state/params/head"))
+
+    They are read if the session has no checkpoint of its own to restore, after ``init_op`` and
+    before ``init_fn``.
+
+    Args:
+        path: What to read, as for ``load``.
+        only: The arrays to take, as for ``load``, by their names in the source.
+        rename: New names by the names in the source, such as ``{"backbone": "state/params/body"}``;
+            names below them change too. ``{"": "model/"}`` puts ``model/`` before every name.
+        missing: ``"error"``: an array that only the source or only the model has is an error;
+            ``"keep"``: it is left out.
+        step: As for ``load``.
+        best: As for ``load``.
+        mode: As for ``load``.
+
+    Raises:
+        TypeError, ValueError: An argument is wrong.
+    """
+
+    path: str | os.PathLike[str]
+    only: str | Iterable[str] | None = None
+    rename: Mapping[str, str] | None = None
+    missing: str = "error"
+    step: int | None = None
+    best: str | None = None
+    mode: Mode | None = None
+
+    def __post_init__(self) -> None:
+        arguments.given(path=self.path)
+        arguments.directory(path=self.path)
+        if not isinstance(self.only, str | None):
+            object.__setattr__(self, "only", list(self.only))
+        Only(self.only)
+        arguments.instance(Mapping, rename=self.rename)
+        if self.missing not in ("error", "keep"):
+            raise ValueError(f"missing must be 'error' or 'keep', got {self.missing!r}")
+        Choice(self.step, self.best, self.mode)
+
+    def load_into(self, sess: RawSession) -> None:
+        """Load the weights into ``sess``, all or none of them. Raises as ``load``."""
+        present = sess.snapshot(share=Share(0, 1))  # for forms alone
+        choice, averages = Choice(self.step, self.best, self.mode), averages_in(sess.graph)
+        known = [
+            name
+            for name in present.arrays
+            if not is_run_state(name, present.states) and not is_average(name, averages)
+        ]
+        found = read_weights(self.path, choice, lambda it: self._found(it, present, known))
+        sess.assign(found.arrays)
+        left = [name for name in known if name not in found.arrays]
+        kept = f"; not from there: {_listed(left, present.arrays)}" if left else ""
+        there = [*found.unused, *found.arrays]
+        unused = f"; not used: {_listed(found.unused, there)}" if found.unused else ""
+        shown = _listed(found.arrays, present.arrays)
+        _log.info("initialized from %s: %s%s%s", found.origin, shown, kept, unused)
+
+    def _found(self, weights: Weights, present: Snapshot, known: Collection[str]) -> _Found:
+        only, renaming = Only(self.only), Renaming(self.rename or {})
+        usable = [name for name in weights.names if name not in weights.of_run]
+        chosen = only.of(usable, weights)
+        renaming.check(chosen, weights)
+        places = {it: name for it, name in other_names(present.states).items() if name in known}
+        places.update((name, name) for name in known)
+        sources: dict[str, str] = {}
+        unused = []
+        for name, new_name in renaming.applied(chosen).items():
+            place = places.get(new_name)
+            if place is None:
+                unused.append(new_name)
+            elif new_name == place or place not in sources:
+                sources[place] = name
+        lacking = [
+            name
+            for name in known
+            if name not in sources and (old := renaming.old(name)) is not None and only.takes(old)
+        ]
+        if not sources:
+            raise _misfit(weights, unused, lacking, known)
+        misfits = [name for name in unused if not is_average(name, weights.averages)]
+        if self.missing == "error" and (misfits or lacking):
+            raise _misfit(weights, misfits, lacking, known)
+        _check_forms(weights, sources, present)
+        read = weights.read(sources.values())
+        arrays = {it: cast(read[name], present.arrays[it].dtype) for it, name in sources.items()}
+        return _Found(str(weights), arrays, unused)
+
+
+class _Found(NamedTuple):
+    """Arrays by their names in a model, and the names of those it has no place for."""
+
+    origin: str
+    arrays: dict[str, NDArray[Any]]
+    unused: Sequence[str]
+
+
+def _check_forms(weights: Weights, sources: Mapping[str, str], present: Snapshot) -> None:
+    problems = {}
+    for it, name in sources.items():
+        mine, spec = present.arrays[it], weights.spec(name)
+        if mine.shape != spec.shape or not is_same_kind(mine.dtype, dtype_named(spec.dtype)):
+            own = f"{mine.dtype}{[*mine.shape]}"
+            problems[name] = f"{it!r} is {own}, {name!r} there {spec}"
+    if problems:
+        raise ValueError(
+            f"init_from: {weights} does not fit the model: {first_of(list(problems.values()))}; to "
+            f"leave a part out: only='!{next(iter(problems))}'"
+        )
+
+
+def _misfit(
+    weights: Weights, unused: Sequence[str], lacking: Sequence[str], known: Collection[str]
+) -> ValueError:
+    problems = []
+    cure = "say what to take with only and rename, or give missing='keep'"
+    if unused:
+        near = suggestion(unused[0], known)
+        shown = first_of([name or "an array without a name" for name in unused])
+        problems.append(f"the model has no place for {shown}{near}")
+        if average := next((it for it in weights.averages if is_average(unused[0], [it])), None):
+            rename = {average: weights.averages[average]}
+            cure = f"averages begin anew; to begin with these as weights, give rename={rename}"
+    if lacking:
+        problems.append(f"it has nothing for {first_of(lacking)}")
+    return ValueError(
+        f"init_from: {weights} does not fit the model: {', and '.join(problems)}; {cure}"
+    )
+
+
+def _listed(names: Collection[str], everything: Iterable[str]) -> str:
+    """Return ``names`` for the log; for all that are below one name, that name."""
+    of_all = Counter(prefix for name in everything for prefix in _prefixes(name))
+    here = Counter(prefix for name in names for prefix in _prefixes(name))
+    whole = Counter(
+        next(prefix for prefix in _prefixes(name) if here[prefix] == of_all[prefix])
+        for name in names
+    )
+    return first_of([f"{it} ({n} arrays)" if n > 1 else it for it, n in whole.items()])
+
+
+def _prefixes(name: str) -> list[str]:
+    """The names above ``name``, the shortest first, and itself."""
+    return [*(name[: it.start()] for it in re.finditer(r"[/.]", name)), name]

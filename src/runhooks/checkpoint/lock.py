@@ -1,8 +1,7 @@
 """One process at a time saves checkpoints in a directory, of a disk or of a store.
 
-A store has no locks that end with the process that holds them. So the process that began last has
-the directory: it leaves an object there, numbered, and one that finds a higher number than its own
-when it is about to complete a checkpoint stops. A process that was killed is in nobody's way.
+A store has no locks that end with their process. So the process that began last has the directory:
+it leaves a numbered object there. Before one completes a checkpoint, it looks for a higher number.
 """
 
 from __future__ import annotations
@@ -28,30 +27,17 @@ from runhooks.stores.path import StorePath
 
 _log = logging.getLogger("runhooks")
 
-#: The folder of claims, beside the checkpoints of a store.
 CLAIMS = ".chief"
 _CLAIM = re.compile(r"[0-9]{12}-[0-9a-f]{16}")
 _RELEASING = RetryPolicy(secs=5)
 
 
 class Claim:
-    """The claim of this process to a directory of a store, taken over from whoever had it.
-
-    Args:
-        place: The directory.
-
-    Attributes:
-        place: The directory.
-        users: How many in this process rely on it.
-
-    Raises:
-        OSError: The store cannot be reached.
-    """
+    """The claim of this process to a directory of a store, taken over from whoever had it."""
 
     def __init__(self, place: StorePath) -> None:
         self.place = place
         self.users = 0
-        self._pid = os.getpid()
         earlier = self._names()
         number = int(earlier[-1].partition("-")[0]) + 1 if earlier else 1
         self._name = f"{number:012d}-{os.urandom(8).hex()}"
@@ -61,22 +47,26 @@ class Claim:
         place.store.delete(map(self._key, earlier))
 
     def is_held(self) -> bool:
-        """Return whether this process has made it, and not a parent that has forked it."""
-        return self._pid == os.getpid()
+        """Whether this process has made it, and not a parent that has forked it."""
+        return _claims.get(self.place) is self
 
     def check(self) -> None:
-        """Raise RuntimeError if another process has taken the directory over."""
         names = self._names()
         if self._name in names[-1:]:
             return
         owner = self._owner(names[-1]) if names else "another process, which has ended,"
         raise RuntimeError(
-            f"{owner} has begun to save checkpoints in {str(self.place)!r} after this one, which "
-            "therefore saves no more there: let one process at a time save in a directory"
+            f"{owner} has begun to save checkpoints in {str(self.place)!r} after this one: let "
+            "one process at a time save in a directory"
         )
 
-    def release(self) -> None:
-        """Give it back, unless the store cannot be reached: nobody has to wait for that."""
+    def leave(self) -> None:
+        """Count one user less; give it back after the last, if the store can be reached."""
+        with _claiming:
+            self.users -= 1
+            if self.users or not self.is_held():
+                return
+            del _claims[self.place]
         with suppress(OSError):
             self.place.store.with_retry(_RELEASING).delete([self._key(self._name)])
 
@@ -95,37 +85,20 @@ class Claim:
         return printable(content.decode(errors="replace"))
 
 
-_claims: dict[StorePath, Claim] = {}  # of this process
+_claims: dict[StorePath, Claim] = {}
 
 
-def claim(place: StorePath) -> Claim:
-    """Return the claim of this process to the directory ``place``, made now if there is none.
-
-    Raises:
-        OSError: The store cannot be reached.
-    """
+def _claim_of(place: StorePath) -> Claim:
     with _claiming:
-        held = _claims.get(place)
-        if held is None or not held.is_held():
+        if (held := _claims.get(place)) is None:
             held = _claims[place] = Claim(place)
         held.users += 1
         return held
 
 
-def release(held: Claim) -> None:
-    """Give a claim back when the last of its users does."""
-    with _claiming:
-        held.users -= 1
-        if held.users or not held.is_held():
-            return
-        del _claims[held.place]
-    held.release()
-
-
 def check_claim(directory: StorePath) -> None:
-    """Raise RuntimeError if this process had claimed ``directory`` and lost it since."""
-    held = _claims.get(directory)
-    if held is not None and held.is_held():
+    """Raise RuntimeError if this process had claimed ``directory`` and lost it."""
+    if (held := _claims.get(directory)) is not None:
         held.check()
 
 
@@ -136,23 +109,22 @@ def _this_process() -> str:
 _NAME = ".chief.lock"
 _MOST_OWNER_BYTES = 1024
 _OWNER = re.compile(r"process (?P<pid>[0-9]+) on (?P<host>.+)")
-_DYING_SECS = 10  # what a forked child may take, on a loaded machine, to begin and to let go
+_DYING_SECS = 10  # that a forked child may take to let go
 
 
 @dataclass
 class _LockedFile:
-    """A locked file of this process; ``descriptor`` is -1 once it is released."""
+    """A locked file of this process; ``descriptor``: -1 once released."""
 
     path: Path
     descriptor: int
     users: int = 1
 
     def is_held(self) -> bool:
-        """Return whether the lock is held, and still on the file in the directory."""
+        """Whether the lock is held, and still on the file in the directory."""
         return self.descriptor >= 0 and _is_at(self.path, self.descriptor)
 
     def leave(self) -> None:
-        """Count one user less; release the lock after the last, unless a fork has."""
         with _guard:
             self.users -= 1
             if self.users or self.descriptor < 0:
@@ -164,8 +136,8 @@ class _LockedFile:
             self.descriptor = -1
 
 
-_guard = threading.RLock()  # the collector may end a user anywhere
-_claiming = threading.Lock()  # while a store is asked, for which no collector waits
+_guard = threading.RLock()  # the collector may end a user in it
+_claiming = threading.Lock()  # for which no collector waits
 _locked: dict[str, _LockedFile] = {}  # by the real path of the directory
 _sole: weakref.WeakValueDictionary[str, DirectoryLock] = weakref.WeakValueDictionary()
 
@@ -173,23 +145,14 @@ _sole: weakref.WeakValueDictionary[str, DirectoryLock] = weakref.WeakValueDictio
 class DirectoryLock:
     """A lock on a directory of checkpoints, shared within this process except by ``sole`` users.
 
-    In a group of ranks, which save together, the chief alone takes it.
-
-    The system releases it when the process ends, however it ends; a forked child does not hold it,
-    but for the moment in which it is forked. If the process is killed in that moment, ``acquire``
-    waits for the child. Where the system or the file system has no such locks, nothing is locked. A
-    directory in a store is claimed: whoever comes later has it.
-
-    Args:
-        directory: The directory.
-        claims: Whether to claim one in a store; checkpoints of TensorFlow's savers are theirs.
-        sole: Whether to refuse another sole user within this process, as a second session is.
+    In a group of ranks, the chief alone takes it. It ends with the process; one that a child forked
+    just then still holds is waited for. Where there are no locks, nothing is locked. A directory in
+    a store is claimed, unless ``claims`` is False: whoever comes later has it.
     """
 
     def __init__(
         self, directory: str | os.PathLike[str], claims: bool = True, sole: bool = False
     ) -> None:
-        # TensorFlow's savers write to file systems of their own.
         self._directory = place_of(directory) if claims or not is_url(directory) else None
         self._url = joined(os.fspath(directory)) if is_url(directory) else None
         self._claim: Claim | None = None
@@ -200,10 +163,7 @@ class DirectoryLock:
     def acquire(self) -> None:
         """Take the lock, creating the directory; do nothing if it is held here already.
 
-        Raises:
-            RuntimeError: If another process holds it, naming that process and its host, or another
-                sole user of this one.
-            OSError: If the store of the directory cannot be reached.
+        Raises RuntimeError if another process or sole user holds it, OSError.
         """
         if self._file is not None and self._file.is_held():
             return
@@ -218,17 +178,16 @@ class DirectoryLock:
             raise
 
     def release(self) -> None:
-        """Release the lock; do nothing if it is not held."""
         self._leave_alone()
-        claimed, self._claim = self._claim, None
-        if claimed is not None:
-            release(claimed)
+        claim, self._claim = self._claim, None
+        if claim is not None:
+            claim.leave()
         self._leave_file()
 
     def _take(self) -> None:
         if isinstance(self._directory, StorePath):
             if self._claim is None or not self._claim.is_held():
-                self._claim = claim(self._directory)
+                self._claim = _claim_of(self._directory)
             return
         if self._directory is None:
             return
@@ -238,11 +197,21 @@ class DirectoryLock:
             return
         self._directory.mkdir(parents=True, exist_ok=True)
         deadline = clock.monotonic() + _DYING_SECS
-        while not self._take_file(fcntl, self._directory, waits=clock.monotonic() < deadline):
+        while True:
+            try:
+                self._take_file(fcntl, self._directory)
+                return
+            except _HeldError as error:
+                owner = str(error)
+                if clock.monotonic() >= deadline or not _has_ended(owner):
+                    raise RuntimeError(
+                        f"another process saves checkpoints in {str(self._directory)!r}: "
+                        f"{owner!r}. Stop it, give another directory, or pass is_chief=False in "
+                        "all processes of a training but one"
+                    ) from None
             time.sleep(0.01)
 
-    def _take_file(self, fcntl: Any, directory: Path, waits: bool) -> bool:
-        """Lock the file; return False if a process that has ended holds it, and ``waits``."""
+    def _take_file(self, fcntl: Any, directory: Path) -> None:
         key = os.path.realpath(directory)
         with _guard:
             self._leave_file()
@@ -253,19 +222,13 @@ class DirectoryLock:
                 file.leave()
                 file = None
             if file is None:
-                try:
-                    file = _lock_file(fcntl, directory)
-                except _HeldError as error:
-                    if waits and _has_ended(error.owner):
-                        return False
-                    raise RuntimeError(str(error)) from None
+                file = _lock_file(fcntl, directory)
                 if file is None:
-                    return True
+                    return
                 _locked[key] = file
         self._file = file
-        # Not __del__, which the interpreter may call when nothing is left of the modules.
+        # Not __del__, which may be called when the modules are gone.
         self._leave = weakref.finalize(self, file.leave)
-        return True
 
     def _leave_file(self) -> None:
         self._file = None
@@ -291,30 +254,32 @@ class DirectoryLock:
 
 
 class _HeldError(Exception):
-    """Another process, ``owner``, has locked the directory."""
-
-    def __init__(self, directory: Path, owner: str) -> None:
-        super().__init__(
-            f"another process saves checkpoints in {str(directory)!r}: {owner!r}. Stop it, give "
-            "another directory, or pass is_chief=False in all processes of a training but one"
-        )
-        self.owner = owner
+    """Another process, the argument, has locked the directory."""
 
 
 def _has_ended(owner: str) -> bool:
-    """Whether the process that ``owner`` names was one of this host, and is no more."""
+    """Whether ``owner`` names a process of this host that is no more."""
     found = _OWNER.fullmatch(owner)
-    if found is None or found["host"] != socket.gethostname():
-        return False
+    return (
+        found is not None
+        and found["host"] == socket.gethostname()
+        and not is_alive(int(found["pid"]))
+    )
+
+
+def is_alive(pid: int) -> bool:
+    """Return whether this host has a process of that number."""
     try:
-        os.kill(int(found["pid"]), 0)
-    except (OSError, OverflowError) as error:
-        return isinstance(error, ProcessLookupError)
-    return False
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 def _lock_file(fcntl: Any, directory: Path) -> _LockedFile | None:
-    """Lock the file in the directory; return None where it cannot be locked."""
+    """Lock the file in the directory, where it can be locked."""
     path = directory / _NAME
     while True:
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -322,17 +287,17 @@ def _lock_file(fcntl: Any, directory: Path) -> _LockedFile | None:
         with ExitStack() as undo:
             undo.callback(os.close, descriptor)
             try:
-                # Not lockf: reading the file, as a copy of the directory does, would end its lock.
+                # Not lockf, whose lock ends when anybody here has read the file.
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except (BlockingIOError, PermissionError):
                 owner = os.pread(descriptor, _MOST_OWNER_BYTES, 0).decode("utf-8", "replace")
-                raise _HeldError(directory, owner.strip() or "unknown") from None
+                raise _HeldError(owner.strip() or "unknown") from None
             except OSError as error:
                 _log.info("%s cannot be locked: %s", directory, error)
                 return None
             if not _is_at(path, descriptor):
-                continue  # somebody has removed it: this is a lock on nothing
-            with suppress(OSError):  # of a full disk: it is locked all the same
+                continue  # just removed
+            with suppress(OSError):  # of a full disk
                 os.ftruncate(descriptor, 0)
                 os.pwrite(descriptor, f"{_this_process()}\n".encode(), 0)
             undo.pop_all()
@@ -347,14 +312,15 @@ def _is_at(path: Path, descriptor: int) -> bool:
 
 
 def _forget_in_child() -> None:
-    """Let go of the locks of the parent, whose open files a forked child shares."""
+    """Let go of the parent's locks, whose open files a forked child shares."""
     global _guard, _claiming
-    _guard, _claiming = threading.RLock(), threading.Lock()  # a thread of the parent may hold them
+    _guard, _claiming = threading.RLock(), threading.Lock()  # which the parent may hold
     for file in _locked.values():
         if file.descriptor >= 0:
             os.close(file.descriptor)
             file.descriptor = -1
     _locked.clear()
+    _claims.clear()
     _sole.clear()
 
 

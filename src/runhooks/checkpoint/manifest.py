@@ -1,4 +1,4 @@
-"""``Manifest``: what a checkpoint says of itself; and checks of JSON that anybody may have made."""
+"""``Manifest``: what a checkpoint says of itself; checks of JSON that anybody may have made."""
 
 from __future__ import annotations
 
@@ -11,14 +11,12 @@ from typing import Any, NamedTuple
 from runhooks.version import __version__
 
 _FORMAT = 1
-# Some have letters of any alphabet, from the name of a host.
-_SHARD = re.compile(r"attempt-[\w.-]+\.safetensors")
+_SHARD = re.compile(r"attempt-[\w.-]+\.safetensors")  # letters as in names of hosts
 _DTYPE = re.compile(r"[a-z0-9_]+(\[\w+\])?", re.ASCII)
 _YEAR_10000 = 253_402_300_800
 _INT64 = 1 << 63
 _MOST_DIMENSIONS = 64
-#: NumPy counts bytes in 63 bits, also of an array without items; no item has more than 32.
-_MOST_ITEMS = 1 << 58
+_MOST_ITEMS = 1 << 58  # NumPy counts bytes in 63 bits; no item has more than 32
 
 
 class FileDigest(NamedTuple):
@@ -34,21 +32,22 @@ class ArraySpec(NamedTuple):
     dtype: str
     shape: tuple[int, ...]
 
+    def __str__(self) -> str:
+        return f"{self.dtype}{[*self.shape]}"
+
 
 class Manifest(NamedTuple):
     """What a checkpoint says of itself.
 
     Attributes:
         global_step: None if the graph has none.
-        wall_time: When it was saved, in seconds since the epoch; later than the one before it in
-            its series.
-        series_start: When the first of the series was saved.
+        wall_time: When it was saved, in seconds since the epoch; later than the one before it.
+        series_start: When the first of its series was saved.
         metrics: By name.
-        modes: Whether the ``"max"`` or the ``"min"`` is best, by metric, where that is known.
-        chief: Which of the ranks that have written it was the chief.
-        files: What each rank has written, by name and in their order. None: one rank has, and its
-            arrays and states are beside this.
-        arrays: The arrays in ``files``, each with the number of its blocks.
+        modes: Whether the ``"max"`` or the ``"min"`` of a metric is best, where that is known.
+        chief: Which rank was the chief.
+        files: What each rank has written, in their order. Empty: it is all beside this.
+        arrays: Those in ``files``, each with the number of its blocks.
         differing: Those of which some ranks had other values than the chief.
     """
 
@@ -64,31 +63,25 @@ class Manifest(NamedTuple):
 
     @property
     def ranks(self) -> int:
-        """How many ranks have written it."""
         return len(self.files) or 1
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as values of JSON."""
+        arrays = {name: (*spec, count) for name, (spec, count) in self.arrays.items()}
         about = {
             "format": _FORMAT,
             "runhooks_version": __version__,
             **self._asdict(),
             "metrics": dict(self.metrics),
             "modes": dict(self.modes),
+            "files": dict(self.files),
+            "arrays": arrays,
         }
-        if not self.files:
-            return {name: it for name, it in about.items() if name not in _OF_RANKS}
-        arrays = {name: (*spec, count) for name, (spec, count) in self.arrays.items()}
-        return {**about, "files": dict(self.files), "arrays": arrays}
+        hidden = () if self.files else ("chief", "files", "arrays", "differing")
+        return {name: it for name, it in about.items() if name not in hidden}
 
     @classmethod
     def from_json(cls, about: Any) -> Manifest:
-        """Return the manifest in ``about``.
-
-        Raises:
-            ValueError: It makes no sense.
-            NewerFormatError: This version of runhooks does not know its format.
-        """
+        """Return the manifest in ``about``. Raises ValueError if it makes no sense."""
         version = field(about, "format", lambda it: is_whole(it, 1))
         if version > _FORMAT:
             newer = about.get("runhooks_version")
@@ -110,21 +103,21 @@ class Manifest(NamedTuple):
         arrays = field(about, "arrays", _is_mapping)
         return read._replace(
             chief=field(about, "chief", lambda it: is_whole(it) and it < len(files)),
-            files={name: FileDigest(*field(files, name, _is_digest)) for name in files},
+            files={
+                name: FileDigest(*field(files, name, lambda it: _is_place(it) and len(it) == 2))
+                for name in files
+            },
             arrays={name: _array(field(arrays, name, _is_array)) for name in arrays},
-            differing=tuple(field(about, "differing", _is_list_of_names)),
+            differing=tuple(field(about, "differing", _are_names)),
         )
 
 
-_OF_RANKS = ("chief", "files", "arrays", "differing")
-
-
 class NewerFormatError(Exception):
-    """A checkpoint is sound, but has the format of a later version of runhooks."""
+    """A checkpoint has the format of a later version of runhooks."""
 
 
 def field(content: Any, name: str, is_valid: Callable[[Any], object]) -> Any:
-    """Return what JSON has under ``name``; ValueError if it is missing or not valid."""
+    """Return what JSON has under ``name``; ValueError if missing or not valid."""
     if not isinstance(content, dict) or name not in content:
         raise ValueError(f"{name!r} is missing")
     if not is_valid(content[name]):
@@ -134,27 +127,26 @@ def field(content: Any, name: str, is_valid: Callable[[Any], object]) -> Any:
 
 
 def is_whole(value: Any, least: int = 0) -> bool:
-    """Return whether ``value``, from JSON, is a whole number of 63 bits, and at least ``least``."""
+    """Return whether ``value`` is a whole number of 63 bits, and at least ``least``."""
     return type(value) is int and least <= value < _INT64
 
 
-def is_place(value: Any) -> bool:
-    """Return whether ``value``, from JSON, is the index of an item of an array."""
+def _is_place(value: Any) -> bool:
     return isinstance(value, list) and len(value) <= _MOST_DIMENSIONS and all(map(is_whole, value))
 
 
 def is_shape(value: Any) -> bool:
-    """Return whether ``value``, from JSON, is the shape of an array, of which there may be one."""
-    return is_place(value) and math.prod(filter(None, value)) <= _MOST_ITEMS
+    """Return whether ``value`` is the shape of an array that may exist."""
+    return _is_place(value) and math.prod(filter(None, value)) <= _MOST_ITEMS
 
 
 def is_dtype(value: Any) -> bool:
-    """Return whether ``value``, from JSON, may be the name of a dtype."""
+    """Return whether ``value`` may be the name of a dtype."""
     return isinstance(value, str) and _DTYPE.fullmatch(value) is not None
 
 
 def spec_from(dtype: Any, shape: Any) -> ArraySpec:
-    """Return the dtype and the shape of an array, from JSON; ValueError if they make no sense."""
+    """Return the spec of an array; ValueError if it makes no sense."""
     if not is_dtype(dtype) or not is_shape(shape):
         raise ValueError(f"an array is {str(dtype)[:50]!r} of the shape {str(shape)[:50]}")
     return ArraySpec(dtype, tuple(shape))
@@ -168,21 +160,17 @@ def _is_array(value: Any) -> bool:
     return isinstance(value, list) and len(value) == 3 and is_whole(value[2])
 
 
-def _is_digest(value: Any) -> bool:
-    return is_place(value) and len(value) == 2
-
-
 def is_shard(value: str) -> bool:
     """Return whether ``value`` may be the name of a file of one rank."""
     return _SHARD.fullmatch(value) is not None
 
 
+def _are_names(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(it, str) for it in value)
+
+
 def _is_mapping(value: Any) -> bool:
     return isinstance(value, dict)
-
-
-def _is_list_of_names(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(it, str) for it in value)
 
 
 def _is_number(value: Any) -> bool:

@@ -1,14 +1,15 @@
-"""Names of arrays, and how a checkpoint is fitted to a model whose names have changed."""
+"""Names of arrays: which are asked for, renamed, averages, or of a run."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 from runhooks.arrays.trees import Container, container_of, walk
 from runhooks.checkpoint.files import printable
-from runhooks.graph.base import GraphKeys
+from runhooks.graph.base import BaseGraph, GraphKeys
 from runhooks.graph.epoch_means import EPOCH_SUMS
 from runhooks.graph.objects import MODULE_VERSIONS, OBJECT_STATES, stands_for_array
 from runhooks.near_names import suggestion
@@ -20,7 +21,7 @@ _MOST_SHOWN = 5
 def is_below(name: str, prefix: str) -> bool:
     """Return whether ``name`` is ``prefix``, or goes on after it with ``/`` or ``.``.
 
-    With a prefix that ends in one of these, or is empty: whether it begins so.
+    A prefix that ends in one of these, or is empty, is a plain one.
     """
     return name == prefix or (
         name.startswith(prefix)
@@ -29,15 +30,7 @@ def is_below(name: str, prefix: str) -> bool:
 
 
 class Only:
-    """The names that ``only`` asks for.
-
-    Args:
-        only: A name, which stands for all below it too, or a pattern with ``*``, or several of
-            them. One that begins with ``!`` leaves out. None: all names.
-
-    Raises:
-        TypeError, ValueError: For anything else.
-    """
+    """The names that ``only`` asks for, as in ``load``. Raises TypeError or ValueError."""
 
     def __init__(self, only: str | Iterable[str] | None) -> None:
         given = [] if only is None else [only] if isinstance(only, str) else list(only)
@@ -51,17 +44,12 @@ class Only:
         self._unwanted = [name[1:] for name in given if name[0] == "!"]
 
     def takes(self, name: str) -> bool:
-        """Return whether an array called ``name`` is asked for."""
-        return (not self._wanted or any(_matches(name, it) for it in self._wanted)) and not any(
-            _matches(name, it) for it in self._unwanted
-        )
+        if any(_matches(name, it) for it in self._unwanted):
+            return False
+        return not self._wanted or any(_matches(name, it) for it in self._wanted)
 
     def of(self, names: Collection[str], place: object) -> list[str]:
-        """Return those of ``names`` that are asked for.
-
-        Raises:
-            ValueError: One of the names or patterns in ``only`` matches nothing in ``place``.
-        """
+        """Return those of ``names`` asked for; ValueError if one in ``only`` matches nothing."""
         for entry in (*self._wanted, *self._unwanted):
             if not any(_matches(name, entry) for name in names):
                 near = suggestion(entry, _with_parents(names))
@@ -69,9 +57,9 @@ class Only:
         return [name for name in names if self.takes(name)]
 
     def relative(self, names: Collection[str], place: object) -> dict[str, str]:
-        """Return those of ``names`` that are asked for, by what follows a single name asked for.
+        """Return those of ``names`` asked for, by what follows a single name asked for.
 
-        Raises as ``of`` does, and ValueError if the same follows for two of them.
+        Raises ValueError as ``of``, or if the same follows for two of them.
         """
         found = self.of(names, place)
         alone = self._alone
@@ -89,39 +77,30 @@ class Only:
 
 
 class Renaming:
-    """New names for old ones, and for all that is below them.
-
-    Args:
-        rename: New names by old ones, such as ``{"model/head": "model/classifier"}``. Where several
-            old names match, the longest counts. An old name that ends in ``/`` or ``.``, or is
-            empty, is replaced up to there: ``{"": "model/"}`` puts ``model/`` before every name.
-    """
+    """New names for old ones, and for all below them; the longest that matches counts."""
 
     def __init__(self, rename: Mapping[str, str]) -> None:
         self._rename = dict(rename)
 
     def check(self, names: Iterable[str], place: object) -> None:
-        """Raise ValueError if neither an old nor its new name matches anything in ``names``."""
+        """Raise ValueError if neither an old nor its new name matches any of ``names``."""
         known = list(names)
         for old, new in self._rename.items():
-            # A checkpoint that was saved since has the new name.
+            # One that was saved since has the new name.
             if not any(is_below(name, old) or is_below(name, new) for name in known):
                 near = suggestion(old, _with_parents(known))
                 raise ValueError(f"rename: {place} has nothing named {old!r}{near}")
 
     def new(self, name: str) -> str:
-        """Return the new name of ``name``."""
         return _replaced(name, self._rename)
 
     def old(self, name: str) -> str | None:
-        """Return the name that becomes ``name``; None if none does."""
-        for found in (_replaced(name, {new: old for old, new in self._rename.items()}), name):
-            if self.new(found) == name:
-                return found
-        return None
+        """Return the name that becomes ``name``, if any."""
+        old = _replaced(name, {new: old for old, new in self._rename.items()})
+        return next((it for it in (old, name) if self.new(it) == name), None)
 
     def applied(self, names: Iterable[str]) -> dict[str, str]:
-        """Return new names by ``names``. Raises ValueError if two get the same."""
+        """Return new names by ``names``; ValueError if two get the same."""
         new_names = {name: self.new(name) for name in names}
         if len(set(new_names.values())) < len(new_names):
             raise ValueError(f"rename gives two arrays one name: {self._rename}")
@@ -129,38 +108,28 @@ class Renaming:
 
 
 def nested(arrays: Mapping[str, Any]) -> Any:
-    """Return ``arrays`` as dicts in dicts, their names split at ``/``; a bare one if it is ``""``.
-
-    Raises:
-        ValueError: An array has the name of a dict.
-    """
+    """Return ``arrays`` as dicts in dicts, names split at ``/``; a bare one if it is ``""``."""
     if list(arrays) == [""]:
         return arrays[""]
     tree: dict[str, Any] = {}
     for name, array in arrays.items():
         *parents, last = name.split("/")
-        folder = tree
+        folder: Any = tree
         for parent in parents:
-            folder = folder.setdefault(parent, {})
-            if not isinstance(folder, dict):
-                raise _both(name)
-        if last in folder:
-            raise _both(name)
+            folder = folder.setdefault(parent, {}) if isinstance(folder, dict) else None
+        if not isinstance(folder, dict) or last in folder:
+            raise ValueError(
+                "the arrays cannot be nested, for another one has the name of a part of "
+                f"{name!r} or below it: ask for some of them with only"
+            )
         folder[last] = array
     return tree
 
 
 def first_of(items: Sequence[str]) -> str:
-    """Return the first few of ``items`` for a message, and how many more there are."""
+    """Return the first few of ``items``, and how many more there are."""
     more = f" and {len(items) - _MOST_SHOWN} more" if len(items) > _MOST_SHOWN else ""
     return printable(", ".join(items[:_MOST_SHOWN])) + more
-
-
-def _both(name: str) -> ValueError:
-    return ValueError(
-        f"the arrays cannot be nested, for another one has the name of a part of {name!r} or below "
-        "it: ask for some of them with only"
-    )
 
 
 def _matches(name: str, entry: str) -> bool:
@@ -171,7 +140,6 @@ def _matches(name: str, entry: str) -> bool:
 
 
 def _rest(name: str, prefix: str) -> str:
-    """Return what follows ``prefix`` and a separator in a name that is below it."""
     rest = name[len(prefix) :]
     return rest if prefix[-1] in _SEPARATORS else rest[1:]
 
@@ -183,18 +151,13 @@ def _replaced(name: str, new_names: Mapping[str, str]) -> str:
 
 
 def _with_parents(names: Iterable[str]) -> list[str]:
-    known: dict[str, None] = {}
-    for name in names:
-        parts = name.split("/")
-        known.update(dict.fromkeys("/".join(parts[: n + 1]) for n in range(len(parts))))
-    return list(known)
+    return [
+        *dict.fromkeys(it for name in names for it in accumulate(name.split("/"), "{}/{}".format))
+    ]
 
 
 def other_names(states: Mapping[str, Any]) -> dict[str, str]:
-    """Return the names of arrays by others that they have in the states of the user's objects.
-
-    Two names of one array are those of a parameter that two modules share.
-    """
+    """Return names of arrays by others in the states of objects, as of shared parameters."""
     return {
         name: leaf[1]
         for key, state in states.items()
@@ -204,15 +167,37 @@ def other_names(states: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
+#: The collection of the averages of a graph, each with its ``places``; and the key of these, names
+#: of averages by those of their parameters, in the states of hooks.
+MOVING_AVERAGES = "runhooks.moving_averages"
+
+
+def averages_in(graph: BaseGraph) -> list[str]:
+    """Return the names of the averages of ``graph``."""
+    return [name for it in graph.get_collection(MOVING_AVERAGES) for name in it.places.values()]
+
+
+def saved_averages(states: Mapping[str, Any]) -> dict[str, str]:
+    """Return names of parameters by those of their averages in the states of hooks."""
+    kept = [it.get(MOVING_AVERAGES) for it in states.values() if isinstance(it, Mapping)]
+    return {
+        average: part
+        for places in kept
+        if isinstance(places, Mapping)
+        for part, average in places.items()
+        if isinstance(average, str)
+    }
+
+
+def is_average(name: str, averages: Iterable[str]) -> bool:
+    """Return whether ``name`` is one of ``averages``, or an array in it."""
+    return any(name == it or name.startswith((f"{it}/", f"{it}.")) for it in averages)
+
+
 def is_run_state(name: str, states: Mapping[str, Any]) -> bool:
-    """Return whether an array belongs to a run, and not to its model.
+    """Return whether the array ``name`` belongs to a run, and not to its model.
 
-    So do the global step, the sums of means over an epoch, and objects of ``rh.torch`` that are no
-    modules: optimizers, averages, random states.
-
-    Args:
-        name: The name of the array.
-        states: The states beside it, by name.
+    So do the global step, sums over an epoch, and objects of ``rh.torch`` that are no modules.
     """
     if name.rpartition("/")[2] == GraphKeys.GLOBAL_STEP or name.endswith(EPOCH_SUMS):
         return True

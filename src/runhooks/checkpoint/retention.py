@@ -1,8 +1,6 @@
 """Which checkpoints to keep, and which one is meant: the newest, that of a step, the best.
 
-A rule uses only what is on the disk. It decides by what was saved before each checkpoint or, like
-``KeepLast`` and ``KeepBest``, ranks them. So a checkpoint that is unwanted once is never wanted
-again, and a restarted run keeps what an undisturbed one keeps.
+A rule goes by what was saved before, or ranks: what is unwanted once is never wanted again.
 """
 
 from __future__ import annotations
@@ -22,14 +20,12 @@ from runhooks.checkpoint.format import (
     Checkpoint,
     Content,
     begun_manifest,
-    looks_like_checkpoint,
-)
-from runhooks.checkpoint.group import AnyResult, newest_sound, write_together
-from runhooks.checkpoint.latest import (
     find_checkpoints,
     holds_hook_states,
+    looks_like_checkpoint,
     tensorflow_checkpoint_near,
 )
+from runhooks.checkpoint.group import AnyResult, newest_sound, write_together
 from runhooks.errors import NotFoundError, add_note
 from runhooks.near_names import suggestion
 from runhooks.ranks import AloneGroup, Group
@@ -44,11 +40,10 @@ Mode = Literal["max", "min"]
 
 
 class Keep(Protocol):
-    """A rule for which checkpoints to keep. A ``Saver`` keeps those that any of its rules wants."""
+    """A rule for which checkpoints to keep."""
 
     def wanted(self, saved: Sequence[Checkpoint]) -> Sequence[Checkpoint]:
         """Return those of ``saved``, in the order of saving and without deleted ones, to keep."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -69,9 +64,8 @@ class KeepLast:
 class KeepEvery:
     """Keeps one checkpoint every ``hours`` hours.
 
-    The first one saved that long after the previous one kept, or after the start of the series. The
-    time of a checkpoint is never before that of an earlier one: after a save with a clock that was
-    ahead, no more are kept for this rule until the clock has caught up.
+    The first one saved that long after the previous one kept, or after the start of the series.
+    After one of a clock that was ahead, none are kept until the clock has caught up.
     """
 
     hours: float
@@ -91,31 +85,24 @@ class KeepEvery:
 
 
 class RankedMetric(Protocol):
-    """A metric by which checkpoints are ranked, as ``evaluation.metric("accuracy")`` is one."""
+    """A metric by which checkpoints are ranked, such as ``evaluation.metric("accuracy")``."""
 
     @property
     def name(self) -> str:
         """Its name in the checkpoints."""
-        ...
 
     def by_step(self) -> Mapping[int, float]:
         """Return its values so far by global step."""
-        ...
 
     def next_due(self) -> Due | None:
         """Return when its next value is due, as for ``SessionRunHook.next_due``."""
-        ...
 
 
 @dataclass(frozen=True)
 class KeepBest:
     """Keeps the ``n`` checkpoints with the best ``metric``; if values are equal, the first saved.
 
-    A ``CheckpointSaverHook`` saves right after each evaluation that is among the ``n`` best so far,
-    whatever its cadence. A checkpoint whose metric is unknown or NaN is never among the best.
-
-        test = rh.EvaluationHook(test_step, test_loader, every_n_epochs=1)
-        saver = rh.Saver(keep=[rh.KeepLast(2), rh.KeepBest(test.metric("accuracy"), mode="max")])
+    One whose metric is unknown or NaN is never among the best.
 
     Args:
         metric: A metric of an ``EvaluationHook`` in the same session, or another object with its
@@ -124,8 +111,7 @@ class KeepBest:
         mode: Whether the ``"max"`` or the ``"min"`` is best.
 
     Raises:
-        TypeError: ``metric`` is no metric, or ``n`` not a whole number.
-        ValueError: ``n`` is not above zero, or ``mode`` is neither of the two.
+        TypeError, ValueError: An argument is wrong.
     """
 
     metric: RankedMetric
@@ -140,11 +126,11 @@ class KeepBest:
                 f'evaluation.metric("accuracy"), got {self.metric!r}'
             )
         arguments.whole(n=self.n)
-        _check_mode(self.mode)
+        if self.mode not in ("max", "min"):
+            raise ValueError(f"mode must be 'max' or 'min', got {self.mode!r}")
 
     @property
     def name(self) -> str:
-        """The name of its metric."""
         return self.metric.name
 
     def is_among_best(self, step: int) -> bool:
@@ -164,25 +150,17 @@ class KeepBest:
 
 
 def best_of(saved: Iterable[Checkpoint], metric: str, mode: Mode) -> list[Checkpoint]:
-    """Return those of ``saved`` that have a number for ``metric``, the best one first."""
-    known = [it for it in saved if not math.isnan(it.metrics.get(metric, math.nan))]
-    # Sorting leaves equals in their order, reversed or not.
-    known.sort(key=lambda it: it.metrics[metric], reverse=mode == "max")
-    return known
-
-
-def _check_mode(mode: str) -> None:
-    if mode not in ("max", "min"):
-        raise ValueError(f"mode must be 'max' or 'min', got {mode!r}")
+    """Return those of ``saved`` with a number for ``metric``, the best first."""
+    known = (it for it in saved if not math.isnan(it.metrics.get(metric, math.nan)))
+    # Equals stay in their order, reversed or not.
+    return sorted(known, key=lambda it: it.metrics[metric], reverse=mode == "max")
 
 
 @dataclass(frozen=True, init=False)
 class KeepSteps:
     """Keeps the checkpoints of these global steps: ``KeepSteps(1000, 5000)``.
 
-    Raises:
-        TypeError: A step is not a whole number.
-        ValueError: A step is negative, or none is given.
+    Raises TypeError or ValueError if one is not a whole number from 0 on, or none is given.
     """
 
     steps: tuple[int, ...]
@@ -202,10 +180,7 @@ class KeepSteps:
 class Series:
     """The checkpoints ``<base>-<step>``, those of earlier processes included.
 
-    Args:
-        base: Their path without the step.
-        keep: The rules for which old ones are kept. None: all are.
-        group: The ranks that save them together; its chief deletes old ones.
+    ``keep``: the rules for which old ones are kept; None: all are.
     """
 
     def __init__(self, base: AnyPath, keep: Sequence[Keep] | None, group: Group) -> None:
@@ -213,24 +188,21 @@ class Series:
         self._group = group
         self._keep = keep
         ours = re.compile(re.escape(base.name) + r"-\d+")
-        #: Those that were not deleted, in the order of saving.
         found = find_checkpoints(base.parent)
         self.saved: Sequence[Checkpoint] = [
             it for it in found if it.complete and ours.fullmatch(it.path.name)
         ]
-        # What may be replaced: it was there before, or comes from here.
-        self._known = {it.path for it in found}
+        self._known = {it.path for it in found}  # may be replaced
         self._next_sweep = -math.inf
 
     def save(
         self, path: AnyPath, content: Content, global_step: int | None, metrics: Mapping[str, float]
     ) -> None:
-        """Save ``content`` as ``path``; when it is on the disk, delete those it supersedes.
-
-        Raises as ``write_together`` does.
-        """
-        if self._group.is_chief:
-            self._sweep()
+        """Save ``content`` as ``path``; when it is on the disk, delete those it supersedes."""
+        # A list of all that is in a store costs money.
+        if self._group.is_chief and clock.monotonic() >= self._next_sweep:
+            attempts.sweep(self._base.parent)
+            self._next_sweep = clock.monotonic() + _HOUR_SECS
         previous = self.saved[-1] if self.saved else None
         modes = {it.name: it.mode for it in self._keep or () if isinstance(it, KeepBest)}
         manifest = begun_manifest(global_step, previous, metrics, modes)
@@ -239,7 +211,7 @@ class Series:
             new = write_together(self._group, path, content, manifest, replaces)
         except OSError as error:
             if not isinstance(error, FileExistsError):
-                self._known.add(path)  # the answer of a store may have been lost
+                self._known.add(path)  # a store's answer may be lost
             add_note(error, f"while saving checkpoint {path}; no other was changed")
             raise
         self._known.add(path)
@@ -247,12 +219,6 @@ class Series:
         self.saved = [*before, new]
         if self._keep is not None:
             self._delete_superseded(self._keep)
-
-    def _sweep(self) -> None:
-        # A list of all that is in a store costs money.
-        if clock.monotonic() >= self._next_sweep:
-            attempts.sweep(self._base.parent)
-            self._next_sweep = clock.monotonic() + _HOUR_SECS
 
     def _delete_superseded(self, keep: Sequence[Keep]) -> None:
         wanted = {it.path for rule in keep for it in rule.wanted(self.saved)}
@@ -281,7 +247,7 @@ class BestCheckpoint(NamedTuple):
     Attributes:
         path: Its path.
         step: Its global step; None if its graph had none.
-        metrics: Its metrics by name.
+        metrics: By name.
     """
 
     path: str
@@ -297,8 +263,7 @@ def best_checkpoint(
     Args:
         checkpoint_dir: A directory of checkpoints.
         metric: The name of the metric of a ``KeepBest`` of the saver that saved them.
-        mode: Whether the ``"max"`` or the ``"min"`` is best. None: as in the ``KeepBest`` of the
-            saver that saved them.
+        mode: Whether the ``"max"`` or the ``"min"`` is best. None: as in that ``KeepBest``.
 
     Raises:
         NotFoundError: There is no checkpoint.
@@ -324,11 +289,7 @@ def best_checkpoint(
 
 @dataclass(frozen=True)
 class Choice:
-    """Which checkpoint of a directory: of a step, or the best. Neither: the newest sound one.
-
-    Raises:
-        TypeError, ValueError: An argument is wrong, or both are given.
-    """
+    """Which checkpoint of a directory: of a step, or the best; else the newest sound one."""
 
     step: int | None = None
     best: str | None = None
@@ -347,7 +308,7 @@ class Choice:
             )
 
     def check_alone(self, path: AnyPath) -> None:
-        """Raise ValueError if there is a choice to make, where ``path`` leaves none."""
+        """Raise ValueError if there is a choice to make: ``path`` leaves none."""
         if self != Choice():
             raise ValueError(
                 f"step and best choose among the checkpoints of a directory: {printable(path)} is "
@@ -357,12 +318,7 @@ class Choice:
     def read(self, path: AnyPath, read: Callable[[AnyPath], AnyResult]) -> AnyResult:
         """Return what ``read`` makes of the checkpoint ``path``, or of the one in that directory.
 
-        If a running training deletes what was chosen before it is read, it chooses again.
-
-        Raises:
-            NotFoundError: There is none.
-            DataLossError: It is damaged. Of the newest, where that is meant, all are.
-            ValueError: There is a choice to make, and ``path`` leaves none.
+        If a running training deletes it before it is read, another is chosen.
         """
         if looks_like_checkpoint(path) and not holds_hook_states(path):
             self.check_alone(path)
@@ -385,8 +341,16 @@ class Choice:
     def _chosen(self, directory: AnyPath) -> AnyPath:
         if self.best is not None:
             return place_of(best_checkpoint(directory, self.best, self.mode).path)
-        assert self.step is not None
-        return _of_step(directory, self.step)
+        found = _complete(directory)
+        if of_step := [it.path for it in found if it.step == self.step]:
+            return of_step[-1]
+        steps = sorted({it.step for it in found})
+        shown = ", ".join(map(str, steps if len(steps) <= 10 else [*steps[:3], "...", *steps[-6:]]))
+        raise NotFoundError(
+            f"no checkpoint in {printable(directory)} is of step {self.step}; the steps are "
+            f"{shown}",
+            path=str(directory),
+        )
 
 
 def _complete(directory: AnyPath) -> Sequence[Checkpoint]:
@@ -394,19 +358,6 @@ def _complete(directory: AnyPath) -> Sequence[Checkpoint]:
     if not found:
         raise _none_in(directory)
     return found
-
-
-def _of_step(directory: AnyPath, step: int) -> AnyPath:
-    found = _complete(directory)
-    of_step = [it.path for it in found if it.step == step]
-    if not of_step:
-        steps = sorted({it.step for it in found})
-        shown = ", ".join(map(str, steps if len(steps) <= 10 else [*steps[:3], "...", *steps[-6:]]))
-        raise NotFoundError(
-            f"no checkpoint in {printable(directory)} is of step {step}; the steps are {shown}",
-            path=str(directory),
-        )
-    return of_step[-1]
 
 
 def _none_in(directory: AnyPath) -> NotFoundError:

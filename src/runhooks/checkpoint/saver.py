@@ -42,22 +42,20 @@ class BackgroundSave:
     """Calls ``save()``, which saves the checkpoint ``path``, while the caller goes on.
 
     The interpreter does not exit before it is done, except at a second Ctrl-C. A forked child has
-    no part in it.
+    no part in it. ``raised``: whether ``wait`` has raised its error.
     """
 
     def __init__(self, path: str, save: Callable[[], object]) -> None:
         self.path = path
+        self.raised = False
         self._save = save
         self._error: BaseException | None = None
-        self._raised = False
         self._pid = os.getpid()
-        self._claim = threading.Lock()  # of the thread, or of ``cancel``
-        # To wait for the thread itself is not safe: on CPython 3.11 a Ctrl-C during Thread.join
-        # makes the interpreter believe that the thread has ended, and exit.
+        self._claim = threading.Lock()  # by the thread or ``cancel``
+        # Not Thread.join: after a Ctrl-C in it, CPython 3.11 believes that the thread has ended.
         self._ended = threading.Event()
 
     def start(self) -> None:
-        """Start the save; without a thread, if the interpreter starts no more."""
         _saves[self.path] = self
         try:
             threading.Thread(target=self._run, name="runhooks-save", daemon=False).start()
@@ -65,10 +63,7 @@ class BackgroundSave:
             self._run()
 
     def cancel(self) -> bool:
-        """Give up the save unless it runs already; return whether it will never run.
-
-        A Ctrl-C during ``start`` leaves that open.
-        """
+        """Give up the save unless it runs already; return whether it will never run."""
         if not self._claim.acquire(blocking=False):
             return False
         self._forget()
@@ -77,21 +72,16 @@ class BackgroundSave:
 
     @property
     def done(self) -> bool:
-        """Whether it has ended, with or without success; ``wait`` then returns at once."""
+        """Whether it has ended, with or without success."""
         return self._ended.is_set() or os.getpid() != self._pid
 
-    @property
-    def raised(self) -> bool:
-        """Whether ``wait`` has raised its error already."""
-        return self._raised
-
     def wait(self) -> None:
-        """Return when the checkpoint is on the disk; raise the error that saving it failed with."""
+        """Return when the checkpoint is on the disk, or raise the error of saving it."""
         if not self.done:
             with interrupting():
                 self._ended.wait()
         if self._error is not None:
-            self._raised = True
+            self.raised = True
             self._forget()
             raise self._error
 
@@ -107,7 +97,7 @@ class BackgroundSave:
         else:
             self._forget()
         finally:
-            self._save = _nothing  # what it has written is needed no more
+            del self._save
             self._ended.set()
 
     def _forget(self) -> None:
@@ -115,15 +105,11 @@ class BackgroundSave:
             del _saves[self.path]
 
 
-def _nothing() -> None:
-    pass
-
-
 _saves: dict[str, BackgroundSave] = {}
 
 
 def save_under_way(path: str) -> BackgroundSave | None:
-    """Return the background save of ``path``, whichever ``Saver`` of the process started it.
+    """Return the background save of ``path`` by any ``Saver`` of the process.
 
     None if there is none, if it has succeeded, or if its error was raised already.
     """
@@ -132,9 +118,9 @@ def save_under_way(path: str) -> BackgroundSave | None:
 
 @atexit.register
 def _finish() -> None:
-    """Go on waiting where a Ctrl-C has ended the interpreter's own waiting for threads."""
+    """Wait where a Ctrl-C has ended the interpreter's own waiting."""
     for save in list(_saves.values()):
-        with suppress(Exception):  # was logged
+        with suppress(Exception):
             save.wait()
 
 
@@ -145,26 +131,24 @@ _EVERY_N_HOURS = 10_000.0
 class Saver:
     """Saves checkpoints as ``tf.compat.v1.train.Saver`` does, and deletes old ones.
 
-    Use a saver from one thread only. In a group of ranks, all of them save in the same steps, and
-    all of them call ``restore_latest``.
+    Use a saver from one thread only. In a group of ranks, all save in the same steps, and all call
+    ``restore_latest``.
 
     Args:
         var_list: The variables to save and restore, or their names. None: all of the session.
         max_to_keep: How many of the newest checkpoints to keep, including those that
             an earlier process saved under the same name. None or 0: all.
         keep_checkpoint_every_n_hours: Also keep one older checkpoint every this many hours.
-        keep: Rules such as ``KeepLast(3)`` and ``KeepBest(test.metric("accuracy"))``, instead of
-            ``max_to_keep`` and ``keep_checkpoint_every_n_hours``. A checkpoint is kept if any rule
-            wants it, and the newest always is.
-        asynchronous: Whether ``save`` returns as soon as it has the values, while a thread writes
-            them. The next ``save``, ``restore`` or ``wait`` waits for that thread and raises its
-            error. ``save`` copies what later runs change, such as torch tensors and the state of a
-            jax graph, to memory that the next save reuses.
+        keep: Rules such as ``KeepLast(3)`` instead of the two numbers. A checkpoint is kept if any
+            rule wants it, and the newest always is.
+        asynchronous: Whether ``save`` returns as soon as it has copied the values, while a thread
+            writes them. The next ``save``, ``restore`` or ``wait`` waits for it and raises its
+            error.
 
     Raises:
         TypeError: An argument has the wrong type.
         ValueError: An argument is out of range, ``keep`` is given together with an argument that
-            it replaces, or it has ``KeepBest`` rules of two metrics of one name.
+            it replaces, or has ``KeepBest`` rules of two metrics of one name.
     """
 
     def __init__(
@@ -178,31 +162,29 @@ class Saver:
     ) -> None:
         if isinstance(var_list, Mapping | str):
             raise TypeError(f"var_list must be a list of variables or names, got {var_list!r}")
-        self._only = None if var_list is None else [_name(variable) for variable in var_list]
+        self._only: list[str] | None = None
+        if var_list is not None:
+            self._only = [it if isinstance(it, str) else str(it.op.name) for it in var_list]
         self._keep = _rules(max_to_keep, keep_checkpoint_every_n_hours, keep)
         self._asynchronous = asynchronous
-        # By save_path, with the session that saves it: before the next one does, others may have
-        # removed or added some.
+        # By save_path, for one session: before the next, checkpoints may come and go.
         self._series: dict[AnyPath, tuple[weakref.ref[RawSession], Series]] = {}
         self._under_way: BackgroundSave | None = None
         self._reusable: Mapping[str, NDArray[Any]] = {}
 
     @property
     def best_rules(self) -> list[KeepBest]:
-        """The ``KeepBest`` rules of ``keep``."""
         return [rule for rule in self._keep or () if isinstance(rule, KeepBest)]
 
     @property
     def is_partial(self) -> bool:
-        """Whether it saves and restores some of the variables alone, those in ``var_list``."""
         return self._only is not None
 
     @property
     def last_checkpoints(self) -> list[str]:
         """The paths of the checkpoints that still exist, oldest first for each ``save_path``.
 
-        Checkpoints of earlier processes are included after the first ``save``. A checkpoint that is
-        still being saved is not listed.
+        Those of earlier processes are included after the first ``save``, one being saved is not.
         """
         return [str(it.path) for _, series in self._series.values() for it in series.saved]
 
@@ -212,19 +194,15 @@ class Saver:
         save_path: str | os.PathLike[str],
         global_step: Any = None,
     ) -> str:
-        """Save the session as ``<save_path>-<global_step>``.
+        """Save the session as ``<save_path>-<global_step>``, and return that path.
 
         When it returns (or when ``wait`` does, if ``asynchronous``), the checkpoint is on disk, and
-        superseded ones are deleted. If the directory had to be created, the file system decides
-        when the directory itself is on disk.
+        superseded ones are deleted. A directory that was created may reach the disk later.
 
         Args:
             sess: The session.
             save_path: The path of the checkpoint without its step.
             global_step: A number or a tensor. None: the path is ``save_path`` itself.
-
-        Returns:
-            The path of the checkpoint.
 
         Raises:
             OSError: It cannot be written. All earlier checkpoints are still there.
@@ -278,7 +256,7 @@ class Saver:
             try:
                 save.wait()
             finally:
-                # A Ctrl-C may end the wait before the save ends.
+                # A Ctrl-C may have ended the wait.
                 self._under_way = None if save.done else save
 
     def _check_names(self, sess: RawSession) -> None:
@@ -330,13 +308,12 @@ class Saver:
         if self._only is not None:
             snapshot = snapshot.only(self._only)
         if self._asynchronous:
-            # Copies are writeable, and the next save may reuse their memory. The rest is shared.
+            # Only copies are writeable.
             arrays = by_key(snapshot.arrays)
             self._reusable = {key: it for key, it in arrays.items() if it.flags.writeable}
         return snapshot
 
     def _metrics_of(self, step: int | None) -> dict[str, float]:
-        """Return the values at ``step`` of the metrics by which checkpoints are ranked."""
         if step is None:
             return {}
         values = {rule.name: rule.metric.by_step() for rule in self.best_rules}
@@ -346,12 +323,9 @@ class Saver:
 def restore_latest(
     saver: Saver, sess: RawSession, checkpoint_dir: str | os.PathLike[str]
 ) -> str | None:
-    """Restore the sound checkpoint of a directory that was saved last.
+    """Restore the sound checkpoint of a directory that was saved last; return its path, if any.
 
-    A damaged one is skipped with one warning. All ranks of a group call it, and restore the same.
-
-    Returns:
-        Its path; None if the directory has no checkpoint.
+    A damaged one is skipped with one warning. All ranks of a group restore the same.
 
     Raises:
         DataLossError: All checkpoints are damaged.
@@ -377,25 +351,15 @@ def _rules(
     rules = list(keep) if isinstance(keep, Iterable) else [None]
     if not all(callable(getattr(rule, "wanted", None)) for rule in rules):
         raise TypeError(f"keep must be a list of rules such as KeepLast(5), got {keep!r}")
-    _check_metrics([rule for rule in rules if isinstance(rule, KeepBest)])
-    return rules
-
-
-def _check_metrics(rules: Iterable[KeepBest]) -> None:
-    """Raise ValueError if ``rules`` go by different metrics of one name."""
     known: dict[str, RankedMetric] = {}
-    for rule in rules:
+    for rule in (it for it in rules if isinstance(it, KeepBest)):
         first = known.setdefault(rule.name, rule.metric)
         if first != rule.metric:
             raise ValueError(
                 f"keep has KeepBest rules of two metrics called {rule.name!r}, {first!r} and "
-                f"{rule.metric!r}, and checkpoints know metrics by name: give the metrics "
-                "different names"
+                f"{rule.metric!r}: give them different names"
             )
-
-
-def _name(variable: Any) -> str:
-    return variable if isinstance(variable, str) else str(variable.op.name)
+    return rules
 
 
 def _value(sess: RawSession, global_step: Any) -> int:

@@ -31,29 +31,24 @@ from runhooks.arrays.registry import library_of, unpack
 from runhooks.checkpoint.files import printable
 from runhooks.checkpoint.tensors import is_unicode
 
-# Python reads 4300 digits of an int unless told otherwise, and never fewer than 640.
-_MOST_INT_BITS = 2000
-# Each level takes up to three of JSON's, of which Python reads about 1000.
-_MOST_LEVELS = 100
+_MOST_INT_BITS = 2000  # Python never reads fewer than 640 digits
+_MOST_LEVELS = 100  # each takes up to three of JSON's, of which Python reads about 1000
 _DTYPE = re.compile(r"[<>|=]?[\w./-]{1,40}(\[\w+\])?", re.ASCII)
-# Where torch puts the versions of modules' classes in a state dict, for ``load_state_dict``.
-_VERSIONS = "_metadata"
+_VERSIONS = "_metadata"  # of modules' classes, which torch puts there for ``load_state_dict``
 _WITH_SURROGATES = ("utf-8", "surrogatepass")
 
 
 class EncodedStates(NamedTuple):
-    """States as bytes: ``text``, which is JSON, and the bytes of arrays by their entry in it."""
+    """States as ``text``, which is JSON, and the bytes of arrays by their entry in it."""
 
     text: bytes
     arrays: dict[str, NDArray[np.uint8]]
 
 
 def encode(states: Mapping[str, Any]) -> EncodedStates:
-    """Return ``states`` as bytes, which later changes of the states do not reach.
+    """Return ``states`` as bytes, which later changes do not reach.
 
-    Raises:
-        TypeError: A value would not come back as what it is. The message names its key.
-        ValueError: A value is nested too deeply, or contains itself.
+    Raises TypeError or ValueError for what would not come back as what it is.
     """
     encoder = _Encoder()
     text = json.dumps(encoder.value(dict(states)))
@@ -61,16 +56,11 @@ def encode(states: Mapping[str, Any]) -> EncodedStates:
 
 
 def decode(encoded: EncodedStates) -> dict[str, Any]:
-    """Return the states.
-
-    Raises:
-        ValueError: They are damaged, or make no sense.
-        ImportError: The library of an array is not installed.
-    """
+    """Return the states. Raises ValueError if they make no sense, ImportError."""
     unused = dict(encoded.arrays)
 
     def array(entry: str, library: str, dtype: str, shape: list[int]) -> Any:
-        # An entry that could be used again and again would let a small file fill the memory.
+        # Once each: or a small file could fill the memory.
         packed = Packed(library, _checked(dtype), tuple(shape), unused.pop(entry).tobytes())
         if not _has_data(packed):
             raise ValueError(f"an array of shape {shape} has no data")
@@ -80,19 +70,16 @@ def decode(encoded: EncodedStates) -> dict[str, Any]:
 
 
 def without_arrays(text: bytes) -> dict[str, Any]:
-    """Return the states in ``text`` with None in the place of each array.
-
-    Raises ValueError as ``decode`` does.
-    """
+    """Return the states in ``text`` with None for each array."""
     return _loaded(text, lambda *_: None)
 
 
 class _Encoder:
-    """Makes JSON of values; ``arrays``: the bytes of the arrays met so far."""
+    """Makes JSON of values, and collects ``arrays``."""
 
     def __init__(self) -> None:
         self.arrays: dict[str, NDArray[np.uint8]] = {}
-        self._keys: list[Any] = []  # of the containers around a value, from the outside
+        self._keys: list[Any] = []  # around a value, from the outside
 
     def value(self, value: Any) -> Any:
         if type(value) in _CONTAINERS:
@@ -114,7 +101,6 @@ class _Encoder:
             return {name: self._at(name, it) for name, it in value.items()}
         pairs = [[self._key(name, 0), self._at(name, it)] for name, it in value.items()]
         if type(value) is OrderedDict and _VERSIONS in vars(value):
-            # Not around "$ordered", which would take more of JSON's levels.
             return {"$versioned": [self._at(_VERSIONS, vars(value)[_VERSIONS]), *pairs]}
         return {_MARKS[type(value)]: pairs}
 
@@ -144,7 +130,7 @@ class _Encoder:
         kind = f"a {type(value).__name__}" + (f" of {dtype}" if dtype is not None else "")
         try:
             packed = library_of(value).pack(value)
-        except Exception as error:  # whatever the library raises
+        except Exception as error:
             raise TypeError(
                 f"state {self._shown()} is {kind}; saving it failed: {error}"
             ) from error
@@ -175,8 +161,6 @@ def _short(key: Any) -> str:
 
 
 def _loaded(text: bytes, array: Callable[..., Any]) -> dict[str, Any]:
-    """The states in ``text``; ``array`` makes what stands for an array."""
-
     def from_object(value: dict[str, Any]) -> Any:
         if len(value) != 1:
             return value
@@ -190,7 +174,7 @@ def _loaded(text: bytes, array: Callable[..., Any]) -> dict[str, Any]:
     except (ImportError, MemoryError):
         raise
     except Exception as error:
-        # What is nonsense to NumPy or a framework raises whatever they like.
+        # NumPy and frameworks raise all kinds.
         raise ValueError(f"{type(error).__name__}: {printable(error)}") from error
     if type(states) is not dict or any(type(name) is not str for name in states):
         raise ValueError("it is not a mapping of names to states")
@@ -234,10 +218,6 @@ def _integer(value: int) -> Any:
     return value if value.bit_length() <= _MOST_INT_BITS else {"$int": f"{value:x}"}
 
 
-def _itself(value: Any) -> Any:
-    return value
-
-
 def _base64(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
@@ -252,9 +232,7 @@ _CONTAINERS = frozenset({list, tuple, *_MARKS})
 _LEAVES: dict[type, Callable[[Any], Any]] = {
     str: _string,
     int: _integer,
-    float: _itself,
-    bool: _itself,
-    NoneType: _itself,
+    **dict.fromkeys((float, bool, NoneType), lambda value: value),
     bytes: lambda value: {"$bytes": _base64(value)},
 }
 

@@ -1,7 +1,6 @@
 """Arrays as a safetensors file, laid out as https://huggingface.co/docs/safetensors says.
 
-The files of a checkpoint are such files: what other programs do not know stands in the strings of
-the header's ``__metadata__``.
+Those of a checkpoint have these strings in the header's ``__metadata__``:
 
     crc32c    the CRC-32C of all else in the header, as 8 hexadecimal digits
     dtypes    the dtypes of arrays that are stored as their bytes, as JSON, if there are any
@@ -9,8 +8,8 @@ the header's ``__metadata__``.
     runhooks  what the file says of itself, as JSON
     states    the states of hooks and inputs, as JSON; their arrays are in the file
 
-So a part of a file can be read, and checked, without the rest. An array whose dtype the format
-lacks, such as complex128, is stored as its bytes: uint8, with one more dimension.
+An array whose dtype the format lacks, such as complex128, is stored as its bytes: uint8, with one
+more dimension.
 """
 
 from __future__ import annotations
@@ -21,12 +20,13 @@ import math
 import re
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property, lru_cache, reduce
+from io import BufferedReader
 from json.encoder import encode_basestring_ascii as quoted
 from operator import itemgetter
 from types import MappingProxyType
-from typing import Any, BinaryIO
+from typing import Any
 
 import google_crc32c
 import numpy as np
@@ -38,7 +38,7 @@ from runhooks.checkpoint.manifest import ArraySpec, FileDigest, field, is_dtype,
 from runhooks.errors import DataLossError, NotFoundError
 from runhooks.stores.path import AnyPath, StorePath
 
-#: The names of dtypes in NumPy by their names in the format.
+# NumPy's names by those of the format.
 _DTYPES = {
     "F64": "float64",
     "F32": "float32",
@@ -62,34 +62,27 @@ _DTYPES = {
 }
 _CODES = {name: code for code, name in _DTYPES.items()}
 _LENGTH = struct.Struct("<Q")
-#: How a header begins that has checksums.
 _BEGIN = b'{"__metadata__":{"crc32c":"'
-_FOREIGN = '{"__metadata__":{"format":"pt"}'
+_FOREIGN = '{"__metadata__":{"format":"pt"}'  # some refuse files of no format
 
 PIECE_BYTES = 4 << 20
-_MOST_PIECES = 4  # of a file that are kept
-#: Half a million arrays; the most that other programs read.
-_MOST_HEADER_BYTES = 100_000_000
-_FIRST_BYTES = 64 << 10  # enough for the header of a few hundred arrays
+_MOST_PIECES = 4  # kept of a file
+_MOST_HEADER_BYTES = 100_000_000  # that other programs read
+_FIRST_BYTES = 64 << 10
 
-#: What the format's little-endian items are not, as ``dtype.str`` begins.
-_FOREIGN_ORDER = ">"
-#: Where memory must begin for JAX on a CPU to use it as it is.
-_ALIGNMENT = 64
+_FOREIGN_ORDER = ">"  # as ``dtype.str`` begins
+_ALIGNMENT = 64  # of memory that JAX on a CPU uses as it is
 
 _SMALL_BYTES = 2 << 10
-_MOST_BUFFERS = 16  # that are rather written one by one than joined
-_SPAN_BYTES = 64 << 20  # that are read at once
-_GAP_BYTES = 64 << 10  # that are rather read than asked around
+_MOST_BUFFERS = 16  # rather written one by one than joined
+_SPAN_BYTES = 64 << 20
+_GAP_BYTES = 64 << 10  # rather read than asked around
 
-#: The file that makes a checkpoint complete.
-COMMIT = "checkpoint.safetensors"
-#: What precedes the names of the arrays of states in a file.
-STATES = "__states__/"
+COMMIT = "checkpoint.safetensors"  # makes a checkpoint complete
+STATES = "__states__/"  # begins the names of the arrays of states
 
-
-#: An array in a file: its dtype and shape, and where its bytes start and end, counted from the end
-#: of the header. A plain tuple, which the garbage collector need not look at again and again.
+#: The dtype and shape of an array, and where its bytes start and end after the header. A plain
+#: tuple, which the garbage collector does not visit again and again.
 Entry = tuple[str, tuple[int, ...], int, int]
 
 
@@ -116,12 +109,12 @@ def _misnamed(name: str) -> ValueError:
 
 
 def spec_of(array: Any) -> ArraySpec:
-    """Return the dtype and the shape of ``array``."""
+    """Return the name of the dtype, and the shape."""
     return ArraySpec(_name_of(array.dtype), array.shape)
 
 
 def _specs_of(arrays: Mapping[str, Any]) -> dict[str, ArraySpec]:
-    """The same object for all of one kind, of which there are few."""
+    """One object for all of a kind."""
     kinds: dict[tuple[Any, ...], ArraySpec] = {}
     specs = {}
     for name, array in arrays.items():
@@ -133,13 +126,8 @@ def _specs_of(arrays: Mapping[str, Any]) -> dict[str, ArraySpec]:
 class Encoding:
     """A file of a checkpoint that is to be written: its header, and the pieces that follow.
 
-    Args:
-        arrays: By name; ``check`` them first. They are read when the pieces are.
-        about: What the file says of itself, for JSON.
-        states: The states in it, as JSON, if it has any.
-
-    Raises:
-        ValueError: There are too many arrays.
+    ``check`` the arrays first, which are read with the pieces; ``states`` is JSON. Raises
+    ValueError if there are too many.
     """
 
     def __init__(
@@ -159,22 +147,22 @@ class Encoding:
         self._tail = f'",{tail}}}'.encode()
         pieces = 8 * -(-size // PIECE_BYTES)
         unpadded = len(_BEGIN) + len('00000000","pieces":"') + pieces + len(self._tail)
-        #: How many bytes the header has.
         self.header_bytes = -(-(_LENGTH.size + unpadded) // _ALIGNMENT) * _ALIGNMENT
         if self.header_bytes > _MOST_HEADER_BYTES:
             raise ValueError(f"{len(arrays)} arrays are too many for a checkpoint: stack some")
 
     def start_of(self, name: str) -> int:
-        """Return where in the file an array begins."""
         return self.header_bytes + self._offsets[name]
 
     def pieces(self) -> Iterator[list[Any]]:
-        """Yield what follows the header, ``PIECE_BYTES`` at a time, each as a few buffers."""
+        """Yield what follows the header, ``PIECE_BYTES`` at a time, as a few buffers."""
         parts: list[Any] = []
         room = PIECE_BYTES
         for array in self._arrays:
             array = np.asarray(array)
-            data = array.tobytes() if _is_small(array) else as_bytes(array)
+            # A small copy costs less than a view.
+            is_small = array.nbytes <= _SMALL_BYTES and array.dtype.str[0] != _FOREIGN_ORDER
+            data = array.tobytes() if is_small else as_bytes(array)
             while len(data) >= room:
                 yield _few([*parts, data[:room]])
                 data, parts, room = data[room:], [], PIECE_BYTES
@@ -201,17 +189,10 @@ def _few(buffers: list[Any]) -> list[Any]:
     return buffers if len(buffers) < _MOST_BUFFERS else [b"".join(buffers)]
 
 
-def _is_small(array: NDArray[Any]) -> bool:
-    """Whether a copy of its bytes costs less than a view of them."""
-    return array.nbytes <= _SMALL_BYTES and array.dtype.str[0] != _FOREIGN_ORDER
-
-
 def foreign_header(specs: Mapping[str, ArraySpec]) -> tuple[bytes, dict[str, int]]:
     """Return the header of a file for other programs, and where in it each array begins.
 
-    Raises:
-        TypeError: An array has a dtype that the format itself lacks.
-        ValueError: It has a name that the format cannot hold.
+    Raises TypeError for a dtype, ValueError for a name, that the format cannot hold.
     """
     for name, spec in specs.items():
         if name == "__metadata__" or not is_unicode(name):
@@ -219,7 +200,6 @@ def foreign_header(specs: Mapping[str, ArraySpec]) -> tuple[bytes, dict[str, int
         if spec.dtype not in _CODES:
             raise TypeError(f"{name!r} is {spec.dtype}, which .safetensors cannot hold")
     listed, offsets, _ = _listed(specs)
-    # Some refuse a file that does not say for whom it was written, which makes no difference.
     text = ",".join([_FOREIGN, *listed]).encode() + b"}"
     text = text.ljust(-(-len(text) // _LENGTH.size) * _LENGTH.size)
     at = _LENGTH.size + len(text)
@@ -227,7 +207,7 @@ def foreign_header(specs: Mapping[str, ArraySpec]) -> tuple[bytes, dict[str, int
 
 
 def _listed(specs: Mapping[str, ArraySpec]) -> tuple[list[str], dict[str, int], int]:
-    """What a header says of arrays, where after it each begins, in that order, and the end."""
+    """What a header says of arrays, where each begins after it, in that order, and the end."""
     kinds = {spec: _kind(*spec) for spec in set(specs.values())}
     kept = [(name, kinds[spec]) for name, spec in specs.items()]
     offsets, end = {}, 0
@@ -241,17 +221,17 @@ def _listed(specs: Mapping[str, ArraySpec]) -> tuple[list[str], dict[str, int], 
 
 
 def _kind(dtype: str, shape: Sequence[int]) -> tuple[tuple[bool, int], int, str]:
-    """Where arrays of this kind stand in a file, their size, and how a header begins to tell."""
+    """The sort key of arrays of this kind, their size, and how their entry begins."""
     item, code = item_bytes(dtype), _CODES.get(dtype)
     size = math.prod(shape) * item
     dims = [*map(int, shape)] if code else [*map(int, shape), item]
-    # First those after which memory is aligned, then the widest items: so none is out of line.
+    # Those after which memory is aligned, then the widest items: all are aligned.
     place = size % _ALIGNMENT != 0, -item
     return place, size, f'"dtype":"{code or "U8"}","shape":{dims},'
 
 
 def as_bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
-    """Return the bytes of ``array`` as they stand in a file; shares its memory if it can."""
+    """Return the bytes of ``array`` as they stand in a file; they share its memory if they can."""
     if array.flags.c_contiguous and array.dtype.str[0] != _FOREIGN_ORDER:
         return array.reshape(-1).view(np.uint8)
     little_endian = array.astype(array.dtype.newbyteorder("<"), copy=False)
@@ -259,41 +239,30 @@ def as_bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
 
 
 class TensorFile:
-    """A safetensors file of any program, of which the header is read.
+    """A safetensors file of any program. Raises ValueError if it is not one."""
 
-    Raises:
-        ValueError: It is not such a file.
-        OSError: It cannot be read.
-    """
-
-    #: The CRC-32C of each piece; None where the file has none.
-    sums: Sequence[int] | None = None
-
-    #: The dtypes of arrays that are stored as their bytes.
-    dtypes: Mapping[str, str] = MappingProxyType({})
+    sums: Sequence[int] | None = None  # the CRC-32C of each piece
+    dtypes: Mapping[str, str] = MappingProxyType({})  # of arrays that are stored as their bytes
 
     def __init__(self, path: AnyPath) -> None:
         self.path = path
         with opened(path, ahead=False) as (file, size):
             self._header = _header_of(file, size)
             self._map = self._mapped(file)
-        #: How many bytes follow the header.
         self.nbytes = size - len(self._header)
-        self._sound: set[int] = set()  # numbers of the pieces in the map that were compared
-        # Small arrays are near each other, and are asked for one by one.
-        self._pieces = Shared[int, NDArray[np.uint8]](self._kept, _MOST_PIECES)
+        self._sound: set[int] = set()  # pieces of the map, compared
+        self._pieces = Shared[int, NDArray[np.uint8]](self._piece, _MOST_PIECES)
 
-    def _mapped(self, file: BinaryIO) -> NDArray[np.uint8] | None:
-        return None  # other programs write anew into files that are there
+    def _mapped(self, file: BufferedReader) -> NDArray[np.uint8] | None:
+        return None  # other programs write into existing files
 
     @property
     def is_of_checkpoint(self) -> bool:
-        """Whether it is a file of a checkpoint, whose entries alone do not tell its arrays."""
         return self._header.startswith(_BEGIN, _LENGTH.size)
 
     @cached_property
     def entries(self) -> Mapping[str, Entry]:
-        """The arrays by name, as they lie in the file. Raises ValueError if they make no sense."""
+        """The arrays by name. Raises ValueError if they make no sense."""
         try:
             listed = json.loads(self._header[_LENGTH.size :])
             if not isinstance(listed, dict):
@@ -313,10 +282,7 @@ class TensorFile:
         return found
 
     def stream(self, wanted: Iterable[str]) -> Iterator[tuple[str, NDArray[Any]]]:
-        """Yield the arrays ``wanted`` by name, as they lie in the file.
-
-        Some share memory, in which none overlap. Raises as ``data`` does.
-        """
+        """Yield the arrays ``wanted``, as they lie in the file; some share memory, none overlap."""
         listed = sorted(((self.entries[name], name) for name in wanted), key=lambda it: it[0][2:])
         for span in _spans(listed):
             (*_, begin, _), _ = span[0]
@@ -327,12 +293,7 @@ class TensorFile:
                 yield name, array if array.flags.aligned else array.copy()
 
     def data(self, first: int, last: int) -> NDArray[np.uint8]:
-        """Return the bytes from ``first`` to ``last``, counted from the end of the header.
-
-        Raises:
-            ValueError: They are damaged.
-            OSError: They cannot be read.
-        """
+        """Return bytes, counted from the end of the header; ValueError if they are damaged."""
         if self.sums is not None and self._map is None and last - first < PIECE_BYTES:
             return self._joined(first, last)
         step = _ALIGNMENT if self.sums is None else PIECE_BYTES
@@ -340,7 +301,7 @@ class TensorFile:
         return self._read(begin, end)[first - begin : last - begin]
 
     def _joined(self, first: int, last: int) -> NDArray[np.uint8]:
-        """Bytes of one piece, or of two, which are kept for whoever asks for their neighbours."""
+        """Bytes of one or two pieces, which are kept for their neighbours."""
         if first == last:
             return _memory(0)
         number, last_number = first // PIECE_BYTES, (last - 1) // PIECE_BYTES
@@ -353,14 +314,10 @@ class TensorFile:
         joined[len(found) :] = self._pieces[last_number][: last - last_number * PIECE_BYTES]
         return joined
 
-    def _kept(self, number: int) -> NDArray[np.uint8]:
-        return self._read(*self._piece(number))
-
-    def _piece(self, number: int) -> tuple[int, int]:
-        return number * PIECE_BYTES, min((number + 1) * PIECE_BYTES, self.nbytes)
+    def _piece(self, number: int) -> NDArray[np.uint8]:
+        return self._read(number * PIECE_BYTES, min((number + 1) * PIECE_BYTES, self.nbytes))
 
     def _read(self, begin: int, end: int) -> NDArray[np.uint8]:
-        """Whole pieces, compared with their checksums."""
         if self._map is not None:
             data = self._map[len(self._header) + begin : len(self._header) + end]
         else:
@@ -379,20 +336,11 @@ class TensorFile:
 
 
 class CheckpointFile(TensorFile):
-    """A file of a checkpoint, of which the header is compared with its checksum.
-
-    Attributes:
-        states: The states in it, as JSON; None if it has none.
-        digest: How many bytes it has, and the checksum of its header.
-
-    Raises:
-        NotFoundError: There is no such checkpoint.
-        DataLossError: The file is missing, damaged, or cannot be read.
-    """
+    """A file of a checkpoint, whose header has a checksum. Raises as ``naming``."""
 
     def __init__(self, path: AnyPath) -> None:
-        self._names = path.parent, path.name
-        with naming(*self._names):
+        self.path = path
+        with self.naming():
             super().__init__(path)
             header, at = self._header, _LENGTH.size + len(_BEGIN)
             if not self.is_of_checkpoint:
@@ -403,7 +351,10 @@ class CheckpointFile(TensorFile):
             self.digest = FileDigest(len(header) + self.nbytes, crc)
             self._read_strings()
 
-    def _mapped(self, file: BinaryIO) -> NDArray[np.uint8] | None:
+    def naming(self) -> AbstractContextManager[None]:
+        return naming(self.path.parent, self.path.name)
+
+    def _mapped(self, file: BufferedReader) -> NDArray[np.uint8] | None:
         return mapped(file)
 
     def _read_strings(self) -> None:
@@ -418,12 +369,16 @@ class CheckpointFile(TensorFile):
             raise ValueError(f"it has {len(self.sums or ())} checksums of {self.nbytes} bytes")
         self.dtypes = field({"dtypes": dtypes}, "dtypes", _are_dtypes)
         self._about: str = field(strings, "runhooks", _is_text)
-        self.states: str | None = strings.get("states") and field(strings, "states", _is_text)
+        self._states: str | None = strings.get("states") and field(strings, "states", _is_text)
+
+    def text_of_states(self) -> bytes:
+        if self._states is None:
+            raise ValueError("its states are missing")
+        return self._states.encode()
 
     @cached_property
     def about(self) -> dict[str, Any]:
-        """What the file says of itself: who reads one of its arrays need not know it."""
-        with naming(*self._names):
+        with self.naming():
             try:
                 about: dict[str, Any] = json.loads(self._about)
             except RecursionError:
@@ -433,18 +388,17 @@ class CheckpointFile(TensorFile):
 
     @cached_property
     def entries(self) -> Mapping[str, Entry]:
-        with naming(*self._names):
+        with self.naming():
             return super().entries
 
     def data(self, first: int, last: int) -> NDArray[np.uint8]:
-        try:  # of each block: entering the context costs more than a small one
+        try:  # the context costs more than a small block
             return super().data(first, last)
         except (OSError, ValueError):
-            with naming(*self._names):
+            with self.naming():
                 raise
 
     def check(self) -> None:
-        """Compare all that the file holds with its checksums, a piece at a time."""
         for at in range(0, self.nbytes, PIECE_BYTES):
             self.data(at, min(at + PIECE_BYTES, self.nbytes))
         _ = self.entries
@@ -458,7 +412,7 @@ def _are_dtypes(value: Any) -> bool:
     return isinstance(value, dict) and all(map(is_dtype, value.values()))
 
 
-def _header_of(file: BinaryIO, size: int) -> bytes:
+def _header_of(file: BufferedReader, size: int) -> bytes:
     header = file.read(min(size, _FIRST_BYTES))
     if len(header) < _LENGTH.size:
         raise ValueError("it is cut short")
@@ -489,7 +443,7 @@ def _spans(listed: Sequence[tuple[Entry, str]]) -> Iterator[list[tuple[Entry, st
 
 
 def is_unicode(text: str) -> bool:
-    """Return whether ``text`` can be encoded: whether it has no lone surrogates."""
+    """Return whether ``text`` has no lone surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -498,9 +452,7 @@ def is_unicode(text: str) -> bool:
 
 
 def _entries(listed: Mapping[str, Any], stated: Mapping[str, str]) -> dict[str, Entry]:
-    """The arrays that a header describes; bytes are of the dtypes ``stated``."""
     found: dict[str, Entry] = {}
-    # Most have the dtype and the shape of another one, which are looked at, and kept, once.
     forms: dict[tuple[Any, ...], tuple[str, tuple[int, ...], int]] = {}
     for name, content in listed.items():
         try:
@@ -521,7 +473,7 @@ def _entries(listed: Mapping[str, Any], stated: Mapping[str, str]) -> dict[str, 
 
 
 def _form(code: Any, shape: Any, stated: str | None) -> tuple[str, tuple[int, ...], int]:
-    """The dtype, the shape and the bytes of an array whose bytes are of the dtype ``stated``."""
+    """The dtype, the shape and the size of an array, of the dtype ``stated`` if it is bytes."""
     dtype = _DTYPES.get(code)
     if dtype is None:
         raise ValueError(f"it has an array of {code!r}, a dtype that runhooks does not know")
@@ -537,10 +489,10 @@ def _form(code: Any, shape: Any, stated: str | None) -> tuple[str, tuple[int, ..
 
 @lru_cache(256)
 def item_bytes(name: str) -> int:
-    """Return the size of an item of the dtype ``name``. Raises ValueError for no such dtype."""
+    """Return the size of an item of the dtype ``name``; ValueError if there is none."""
     if name == "bool":
         return 1
-    if name in _CODES:  # without ml_dtypes, which may not be installed
+    if name in _CODES:  # also without ml_dtypes
         return int(re.findall(r"\d+", name)[0]) // 8
     try:
         dtype = dtype_named(name)
@@ -553,7 +505,7 @@ def item_bytes(name: str) -> int:
 
 @lru_cache(256)
 def _name_of(dtype: np.dtype[Any]) -> str:
-    return dtype.name  # which NumPy puts together each time
+    return dtype.name  # NumPy makes it each time
 
 
 def _is_plain(dtype: np.dtype[Any]) -> bool:
@@ -566,13 +518,13 @@ def _is_plain(dtype: np.dtype[Any]) -> bool:
         return False
 
 
-#: Errors of this process. To go on from an older checkpoint because of them would lose steps.
-NOT_OF_THE_FILE = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+#: Errors of this process, for which no older checkpoint is restored.
+NOT_OF_THE_FILE = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 
 
 @contextmanager
 def naming(path: AnyPath, name: str) -> Iterator[None]:
-    """Turn what is wrong with the file ``name`` of a checkpoint into an error that says so."""
+    """Turn what is wrong with a file of a checkpoint into NotFoundError or DataLossError."""
     try:
         yield
     except (FileNotFoundError, NotADirectoryError):
@@ -580,14 +532,13 @@ def naming(path: AnyPath, name: str) -> Iterator[None]:
             raise damaged(path, f"{name} is missing") from None
         raise NotFoundError(f"there is no checkpoint {printable(path)}", path=str(path)) from None
     except OSError as error:
-        # What a store holds is not damaged because the store cannot be reached.
         if error.errno in NOT_OF_THE_FILE or isinstance(path, StorePath):
-            raise
+            raise  # a store that cannot be reached damages nothing
         raise damaged(path, f"{name} cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise damaged(path, f"{name}: {error}") from error
 
 
 def damaged(path: AnyPath, what: str) -> DataLossError:
-    """Return the error that says what is wrong with the checkpoint ``path``."""
+    """Return the error for the checkpoint ``path``."""
     return DataLossError(f"checkpoint {printable(path)} is damaged: {what}", path=str(path))

@@ -1,4 +1,4 @@
-"""``Weights``: arrays of checkpoints and of other programs' files, read one by one; ``export``."""
+"""``Weights``: arrays of checkpoints and of other programs' files; ``export``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from runhooks.arrays.registry import library_of_file
 from runhooks.arrays.shards import volume
 from runhooks.arrays.trees import by_path, flatten
 from runhooks.checkpoint import tensors
-from runhooks.checkpoint.averages import is_average, saved_averages
 from runhooks.checkpoint.files import (
     followed,
     local_copy,
@@ -32,16 +31,17 @@ from runhooks.checkpoint.files import (
     printable,
     size_of,
 )
-from runhooks.checkpoint.format import StoredCheckpoint, looks_like_checkpoint
+from runhooks.checkpoint.format import StoredCheckpoint, find_checkpoints, looks_like_checkpoint
 from runhooks.checkpoint.group import AnyResult
-from runhooks.checkpoint.latest import find_checkpoints
 from runhooks.checkpoint.manifest import ArraySpec, is_shape
-from runhooks.checkpoint.names import Only, is_run_state, other_names
+from runhooks.checkpoint.names import Only, is_average, is_run_state, other_names, saved_averages
 from runhooks.checkpoint.retention import Choice, Mode
 from runhooks.checkpoint.shards import read_several
 from runhooks.checkpoint.tensors import NOT_OF_THE_FILE, TensorFile
 from runhooks.errors import DataLossError, NotFoundError, cause
 from runhooks.stores.path import AnyPath, replacing
+
+_log = logging.getLogger("runhooks")
 
 Named = Iterator[tuple[str, NDArray[Any]]]
 
@@ -50,11 +50,10 @@ class Weights(ABC):
     """Arrays by name, in a checkpoint or a file.
 
     Attributes:
-        path: Where they are.
-        specs: Dtypes and shapes by name, in the order of the model where it is known.
-        same: The names of arrays by other names that they have.
-        of_run: Those that belong to the run, and not to its model: the global step, say.
-        averages: The names of moving averages, and those of the parameters that they are of.
+        specs: In the order of the model where it is known.
+        same: Names in ``specs`` by other names of the arrays.
+        of_run: The names of what belongs to the run.
+        averages: Names of parameters by those of their averages.
     """
 
     path: AnyPath
@@ -68,35 +67,22 @@ class Weights(ABC):
 
     @property
     def names(self) -> list[str]:
-        """All names, those by which an array is known as well included."""
         return [*self.specs, *self.same]
 
     def spec(self, name: str) -> ArraySpec:
-        """Return the dtype and the shape of an array."""
         return self.specs[self.same.get(name, name)]
 
     @abstractmethod
     def stream(self, wanted: Collection[str]) -> Named:
-        """Yield the arrays ``wanted``, names in ``specs``, one after the other, in any order.
-
-        None shares an item with another.
-
-        Raises:
-            DataLossError: The file is damaged.
-        """
+        """Yield the arrays ``wanted``, names in ``specs``, in any order; none share memory."""
 
     def read(self, wanted: Collection[str]) -> dict[str, NDArray[Any]]:
-        """Return the arrays ``wanted``, names in ``names``."""
         read = dict(self.stream({self.same.get(name, name) for name in wanted}))
         return {name: read[self.same.get(name, name)] for name in wanted}
 
 
 class CheckpointWeights(Weights):
-    """The arrays of one checkpoint of runhooks.
-
-    Raises:
-        NotFoundError, DataLossError, ValueError: As ``read_checkpoint`` does.
-    """
+    """The arrays of one checkpoint of runhooks."""
 
     def __init__(self, path: AnyPath) -> None:
         self.path = path
@@ -118,15 +104,13 @@ class CheckpointWeights(Weights):
 
 
 SAFETENSORS, NPZ = ".safetensors", ".npz"
-#: Names of the list of several safetensors files, and of a single one, in a folder.
 _INDEX, _SINGLE = "model.safetensors.index.json", "model.safetensors"
 _MOST_INDEX_BYTES = 64 << 20
 _NPY_HEADERS: dict[Any, Callable[[Any], Any]] = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
 }
-# What deflate makes of zeros, and a little more.
-_MOST_COMPRESSION = 1100
+_MOST_COMPRESSION = 1100  # a little more than deflate's of zeros
 _EMPTY = 22  # bytes of a zip file without members
 
 
@@ -135,16 +119,7 @@ def read_weights(
 ) -> AnyResult:
     """Return what ``read`` makes of the weights that ``source`` and ``choice`` mean.
 
-    Args:
-        source: A file, a folder of safetensors, a checkpoint, or a directory of checkpoints.
-        choice: Which of these.
-        read: Called with the weights, again with those of an older checkpoint if a DataLossError
-            shows that the newest is damaged.
-
-    Raises:
-        NotFoundError: There is no such checkpoint or file.
-        DataLossError: It is damaged, or not what its name says.
-        ImportError: PyTorch is needed and not installed.
+    It is called with those of an older checkpoint if it raises DataLossError.
     """
     arguments.given(source=source)
     arguments.directory(source=source)
@@ -160,7 +135,7 @@ def _weights_in_file(path: AnyPath) -> Weights | None:
     if path.is_dir():
         files = (path / name for name in (_INDEX, _SINGLE))
         found = next((file for file in files if file.is_file()), None)
-        # An export may be kept beside the checkpoints of its run, which goes on.
+        # An export may be beside checkpoints.
         if found is None or looks_like_checkpoint(path) or find_checkpoints(path):
             return None
         path = found
@@ -183,8 +158,7 @@ class SafetensorsFile(Weights):
             entries = self._file.entries.items()
         if self._file.is_of_checkpoint:
             raise ValueError(
-                f"{self} is a file of a checkpoint, which is read as a whole: give its folder, or "
-                "what rh.export makes of it"
+                f"{self} is a file of a checkpoint: give its folder, or what rh.export makes of it"
             )
         self.specs = {name: ArraySpec(*it[:2]) for name, it in entries}
 
@@ -194,7 +168,7 @@ class SafetensorsFile(Weights):
 
 
 class ShardedSafetensors(Weights):
-    """The arrays of several safetensors files, which an index lists."""
+    """The arrays of several safetensors files in an index."""
 
     def __init__(self, path: AnyPath) -> None:
         self.path = path
@@ -222,7 +196,7 @@ class ShardedSafetensors(Weights):
 
 
 class NpzFile(Weights):
-    """The arrays of a file of ``numpy.savez``; none that would have to be unpickled."""
+    """The arrays of a file of ``numpy.savez``, if none is pickled."""
 
     def __init__(self, path: AnyPath) -> None:
         self.path = path
@@ -232,7 +206,7 @@ class NpzFile(Weights):
             self._members = by_path((it.filename.removesuffix(".npy"), it) for it in listed)
             if sum(it.compress_size for it in listed) > size:
                 raise ValueError("its members overlap")
-            # NumPy writes no comments: one may hide the members behind it.
+            # A comment, which NumPy never writes, may hide members.
             if any(it.comment for it in listed) or (not self._members and size > _EMPTY):
                 raise ValueError("its list of members is damaged")
             for name, member in self._members.items():
@@ -245,7 +219,7 @@ class NpzFile(Weights):
                 if name in wanted:
                     with members.open(member) as data:
                         yield name, np.lib.format.read_array(data, allow_pickle=False)
-                        data.read()  # to its end, where its checksum is compared
+                        data.read()  # to its checksum
 
     @contextmanager
     def _opened(self) -> Iterator[tuple[zipfile.ZipFile, int]]:
@@ -254,14 +228,14 @@ class NpzFile(Weights):
 
 
 class LibraryFile(Weights):
-    """The arrays of a file that an array library reads itself, such as PyTorch's ``.pt``."""
+    """The arrays of a file that an array library reads, such as PyTorch's ``.pt``."""
 
     def __init__(self, path: AnyPath, library: libraries.ArrayLibrary) -> None:
         self.path = path
         self._library = library
         with _naming(path):
             file = followed(path)
-            self._size = size_of(file)  # it must be a regular file
+            self._size = size_of(file)
             with local_copy(file) as local:
                 _compare(local)
                 found = flatten(library.read_file(local)).leaves
@@ -274,7 +248,7 @@ class LibraryFile(Weights):
 
     def stream(self, wanted: Collection[str]) -> Named:
         with _naming(self.path):
-            # An item may be stored once and stand for a whole array, as a sparse one's zeros do.
+            # An item may stand for a whole array, as a sparse one's zeros.
             nbytes = sum(self._nbytes[name] for name in wanted)
             if nbytes > _MOST_COMPRESSION * self._size:
                 raise ValueError(
@@ -285,7 +259,6 @@ class LibraryFile(Weights):
                 yield name, np.array(self._about(name, self._library.to_numpy))
 
     def _about(self, name: str, ask: Callable[[Any], Any]) -> Any:
-        """Return what ``ask`` says of an array; its errors name the array."""
         try:
             return ask(self._arrays[name])
         except TypeError as error:
@@ -293,7 +266,7 @@ class LibraryFile(Weights):
 
 
 def _compare(path: Path) -> None:
-    """Raise ValueError if something in a zip file does not match its CRC-32, if it has any."""
+    """Raise ValueError if a CRC-32 in a zip file does not match."""
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as members:
             if any(it.CRC for it in members.infolist()) and (bad := members.testzip()):
@@ -331,12 +304,11 @@ def _npy_spec(name: str, data: Any, member: zipfile.ZipInfo) -> ArraySpec:
 
 @contextmanager
 def _naming(path: AnyPath) -> Iterator[None]:
-    """Turn what is wrong with a file into an error that names it."""
     try:
         yield
     except (MemoryError, ImportError):
         raise
-    except Exception as error:  # zipfile, NumPy and the libraries raise all kinds on damaged files
+    except Exception as error:  # the libraries raise all kinds
         if isinstance(error, OSError):
             is_missing = error.errno in (errno.ENOENT, errno.ENAMETOOLONG)
             if is_missing and (
@@ -349,9 +321,6 @@ def _naming(path: AnyPath) -> Iterator[None]:
         raise DataLossError(
             f"{printable(path)} cannot be read: {printable(cause(error))}", path=str(path)
         ) from error
-
-
-_log = logging.getLogger("runhooks")
 
 
 def export(
@@ -369,20 +338,18 @@ def export(
     single name, the rest after it or, for that array itself, the last part of its name.
 
     Args:
-        source: What to read, as for ``load``.
+        source: As for ``load``.
         path: The file to write, which ends in ``.safetensors``.
-        only: The arrays to write, as for ``load``.
+        only: As for ``load``.
         step: As for ``load``.
         best: As for ``load``.
         mode: As for ``load``.
 
     Raises:
-        NotFoundError: There is no such checkpoint or file.
-        DataLossError: It is damaged.
+        NotFoundError, DataLossError: As ``load``.
         ValueError: ``only`` names something that is not there, ``path`` has another ending, or the
             format cannot hold the name of an array.
         TypeError: The format cannot hold an array.
-        ImportError: ``source`` is a file of PyTorch, which is not installed.
         OSError: The file cannot be written.
     """
     arguments.given(path=path)
@@ -402,19 +369,18 @@ def export(
 
 
 def _names_in_file(found: Mapping[str, str]) -> dict[str, str]:
-    """Return ``found`` with the last part of its name for an array to which nothing is left."""
+    """Return ``found`` with the last part of its name for an array of which nothing is left."""
     names = {short or name.rpartition("/")[2]: name for short, name in found.items()}
     if len(names) < len(found):
         alone, other = found[""], found[found[""].rpartition("/")[2]]
         raise ValueError(
-            f"only: {alone!r} and {other!r} would have one name in the file: give {[alone]}, which "
-            "leaves both theirs"
+            f"only: {alone!r} and {other!r} would have one name in the file: give {[alone]}"
         )
     return names
 
 
 def _write(path: Path, weights: Weights, names: Mapping[str, str]) -> None:
-    """Write the arrays with these names, by these names in the weights."""
+    """Write the arrays with these names in the file, and these in the weights."""
     specs = {short: weights.spec(name) for short, name in names.items()}
     header, offsets = tensors.foreign_header(specs)
     short_names: dict[str, list[str]] = {}

@@ -14,11 +14,9 @@ from runhooks.checkpoint.files import size_below
 from runhooks.checkpoint.format import (
     Checkpoint,
     StoredCheckpoint,
-    looks_like_checkpoint,
-)
-from runhooks.checkpoint.latest import (
     find_checkpoints,
     holds_hook_states,
+    looks_like_checkpoint,
     tensorflow_checkpoint_near,
 )
 from runhooks.checkpoint.manifest import ArraySpec

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from runhooks import arguments
-from runhooks.checkpoint.averages import MOVING_AVERAGES
+from runhooks.checkpoint.names import MOVING_AVERAGES
 from runhooks.contract import RawSession, SessionRunContext, SessionRunValues, StopSignal
 from runhooks.engines.foreign import session_of
 from runhooks.graph import Operation, Variable, get_default_graph, group, placeholder

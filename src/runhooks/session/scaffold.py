@@ -19,7 +19,7 @@ import numpy as np
 
 from runhooks import arguments, clock
 from runhooks.checkpoint import InitFrom, Saver, latest_checkpoint, restore_latest
-from runhooks.checkpoint.latest import check_no_tensorflow_checkpoints
+from runhooks.checkpoint.format import check_no_tensorflow_checkpoints
 from runhooks.contract import RawSession, StopRequest
 from runhooks.errors import DeadlineExceededError, FailedPreconditionError
 from runhooks.graph import GraphKeys, get_default_graph

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from runhooks.arrays.shards import Share
-from runhooks.checkpoint.averages import averages_in, saved_averages
+from runhooks.checkpoint.names import averages_in, saved_averages
 from runhooks.contract import PreparedRun, RawSession, Snapshot, Stateful
 from runhooks.graph.base import ClosedSessionError, GraphKeys
 from runhooks.graph.build import get_global_step

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from runhooks.arrays.shards import Share, loaded_from, to_host
-from runhooks.checkpoint.averages import is_average
+from runhooks.checkpoint.names import is_average
 from runhooks.contract import PreparedRun
 from runhooks.engines.conform import fitted
 from runhooks.graph.base import ClosedSessionError

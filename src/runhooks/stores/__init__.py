@@ -1,8 +1,7 @@
 """Object stores such as S3: places for run directories that are not on this disk."""
 
 from runhooks.stores.backend import Buffer, StoredObject
-from runhooks.stores.retry import RetryPolicy, default_policy, set_retry_policy
-from runhooks.stores.store import Store, open_store
+from runhooks.stores.store import RetryPolicy, Store, default_policy, open_store, set_retry_policy
 from runhooks.stores.urls import is_url, joined, normal, scheme_of, without_file_scheme
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""``Backend``: the requests that a store answers, each tried once, through fsspec."""
+"""``Backend``: the requests to a store, each tried once, through fsspec; what their errors mean."""
 
 from __future__ import annotations
 
@@ -8,26 +8,25 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from runhooks.stores.errors import shortened, status_of
 from runhooks.stores.urls import cloud_of, scheme_of
 
-#: What is written and read: bytes, a memoryview of bytes, or a flat array of bytes.
+AnyResult = TypeVar("AnyResult")
+
+#: Bytes, a memoryview of bytes, or a flat array of bytes.
 Buffer = bytes | bytearray | memoryview | NDArray[np.uint8]
 
 
 class StoredObject(NamedTuple):
-    """An object in a store.
+    """An object in a store: its key below the URL of the store, its size in bytes.
 
-    Attributes:
-        key: Its key, relative to the URL of the store.
-        size: Its size in bytes.
-        modified: When it was written by the clock of the store, in seconds since the epoch.
+    ``modified``: by the clock of the store, in seconds since the epoch.
     """
 
     key: str
@@ -35,32 +34,26 @@ class StoredObject(NamedTuple):
     modified: float
 
 
-#: What is sent in one request; more is sent in parts.
-_SINGLE_BYTES = 32 << 20
+_SINGLE_BYTES = 32 << 20  # sent in one request, not in parts
 _PART_BYTES = 16 << 20
-#: What fsspec's file systems call the time of an object.
+# What file systems call the time of an object.
 _TIMES = ("LastModified", "last_modified", "updated", "timeCreated", "mtime", "created")
 _INSTALL = {"s3": "s3fs", "gs": "gcsfs", "az": "adlfs"}
-# Of fsspec's memory, which looks first and writes then.
-_creating = threading.Lock()
+_creating = threading.Lock()  # fsspec's memory looks, and then writes
 
 
 def file_system(url: str) -> tuple[Any, str]:
     """Return fsspec's file system for ``url``, and what it calls that place.
 
-    Raises:
-        ImportError: fsspec, or what it needs for this scheme, is not installed.
-        ValueError: Nobody knows the scheme.
+    Raises ImportError if something is not installed, ValueError if nobody knows the scheme.
     """
     scheme = scheme_of(url)
-    needed = " ".join(["fsspec", *filter(None, [_INSTALL.get(cloud_of(url))])])
     try:
         core = import_module("fsspec.core")
-        # What is listed must be what is there now.
         fs, root = core.url_to_fs(url, use_listings_cache=False, **_fewer_retries(scheme))
     except ImportError as error:
-        message = f"{url} needs more than is installed: pip install {needed}"
-        raise ImportError(message) from error
+        needed = f"fsspec {_INSTALL.get(cloud_of(url), '')}".rstrip()
+        raise ImportError(f"{url} needs more than is installed: pip install {needed}") from error
     except ValueError as error:
         raise ValueError(f"{scheme}:// is not known to fsspec: {shortened(error)}") from error
     if type(fs).__module__.startswith("obstore"):
@@ -74,35 +67,38 @@ def file_system(url: str) -> tuple[Any, str]:
 
 
 class _LastingThreads(ThreadPoolExecutor):
-    """Threads for the loop of fsspec, which has new ones until the very end of the process.
-
-    Python refuses to let others do anything once it ends, when the last events are stored.
-    """
+    """Threads for fsspec's loop to the very end of the process, when Python has no others."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        future: Future[Any] = Future()
+        return in_thread(partial(fn, *args, **kwargs), "runhooks-store")
 
-        def work() -> None:
-            try:
-                future.set_result(fn(*args, **kwargs))
-            except BaseException as error:  # noqa: BLE001 - raised by whoever waits
-                future.set_exception(error)
 
+def in_thread(act: Callable[[], AnyResult], name: str) -> Future[AnyResult]:
+    """Begin ``act()`` in a thread called ``name``."""
+    future: Future[AnyResult] = Future()
+
+    def work(future: Future[AnyResult]) -> None:
         try:
-            threading.Thread(target=work, name="runhooks-store", daemon=True).start()
-        except RuntimeError:  # the process ends
-            work()
-        return future
+            future.set_result(act())
+        except BaseException as error:  # noqa: BLE001 - raised by whoever waits
+            future.set_exception(error)
+            del future  # or they hold each other, and the data
+
+    try:
+        threading.Thread(target=work, args=[future], name=name, daemon=True).start()
+    except RuntimeError:  # the process ends
+        work(future)
+    return future
 
 
 def forget_file_system(url: str) -> None:
-    """Let fsspec make a new file system for ``url`` when it is asked for one again."""
-    with suppress(ImportError, ValueError):  # there is none
+    """Let fsspec make a new file system for ``url``."""
+    with suppress(ImportError, ValueError):
         file_system(url)[0].clear_instance_cache()
 
 
 def _fewer_retries(scheme: str) -> dict[str, Any]:
-    """What keeps botocore from repeating each of the few tries of s3fs for many seconds."""
+    """Keeps botocore from repeating each try of s3fs for many seconds."""
     if scheme not in ("s3", "s3a"):
         return {}
     told = import_module("fsspec.config").conf.get(scheme, {}).get("config_kwargs") or {}
@@ -110,14 +106,13 @@ def _fewer_retries(scheme: str) -> dict[str, Any]:
 
 
 class Backend:
-    """The objects below ``url``, through fsspec. Errors are those of the libraries beneath."""
+    """The objects below ``url``. Errors are those of the libraries beneath."""
 
     def __init__(self, url: str) -> None:
         self._fs, self._root = file_system(url)
         self._is_azure = cloud_of(url) == "az"
 
     def put(self, key: str, data: Sequence[Buffer]) -> None:
-        """Create or replace an object, whole or not at all."""
         path = self._path(key)
         if sum(map(len, data)) <= _SINGLE_BYTES:
             self._fs.pipe_file(path, b"".join(data))  # type: ignore[arg-type] # arrays are buffers, from 3.12 in types
@@ -127,12 +122,11 @@ class Backend:
             for piece in data:
                 file.write(piece)
         except BaseException:
-            file.discard()  # closing it would make an object of the first part
+            file.discard()  # close would make an object
             raise
         file.close()
 
     def create(self, key: str, data: bytes) -> None:
-        """Create an object. Raises FileExistsError if one is there."""
         try:
             with _creating:
                 self._fs.pipe_file(self._path(key), data, mode="create")
@@ -147,44 +141,35 @@ class Backend:
         return content
 
     def stat(self, key: str) -> StoredObject:
-        """Return the size and the time of an object."""
         info = self._fs.info(self._path(key))
         if info["type"] != "file":
             raise FileNotFoundError("there is no such object")
         return _stored(key, info)
 
     def objects(self, folder: str) -> list[StoredObject]:
-        """Return all objects whose keys begin with ``folder/``; with ``""``, all."""
         found = self._fs.find(self._path(folder), detail=True).values()
-        return [_stored(self._key(info["name"]), info) for info in found]
+        return [_stored(info["name"][len(self._root) + 1 :], info) for info in found]
 
     def folders(self, folder: str) -> list[str]:
-        """Return the names that stand before a ``/`` in the keys below ``folder``."""
         try:
             found = self._fs.ls(self._path(folder), detail=True)
         except FileNotFoundError:
-            self._require_bucket(folder)
+            self.objects(folder)  # which raises if the bucket is not there, but with adlfs
+            bucket = self._root.partition("/")[0]
+            if self._is_azure and not self._fs.exists(bucket):
+                message = f"the container {bucket} does not exist"
+                raise FileNotFoundError(errno.ENOENT, message) from None
             return []
         folders = (info["name"] for info in found if info["type"] == "directory")
         return [name.rstrip("/").rpartition("/")[2] for name in folders]
 
     def delete(self, keys: Sequence[str]) -> None:
-        """Delete objects, those that are there."""
         for key in keys:
             with suppress(FileNotFoundError):
                 self._fs.rm_file(self._path(key))
 
-    def _require_bucket(self, folder: str) -> None:
-        self.objects(folder)  # which raises if it is not there, but with adlfs
-        bucket = self._root.partition("/")[0]
-        if self._is_azure and not self._fs.exists(bucket):
-            raise FileNotFoundError(errno.ENOENT, f"the container {bucket} does not exist")
-
     def _path(self, key: str) -> str:
         return f"{self._root}/{key}" if key else self._root
-
-    def _key(self, path: str) -> str:
-        return path[len(self._root) + 1 :]
 
 
 def _stored(key: str, info: Mapping[str, Any]) -> StoredObject:
@@ -194,3 +179,102 @@ def _stored(key: str, info: Mapping[str, Any]) -> StoredObject:
     if isinstance(time, datetime):
         time = time.timestamp()
     return StoredObject(key, int(info["size"]), float(time))
+
+
+_MOST_SHOWN = 300
+_UNKNOWN_USER = ("NoCredentials", "PartialCredentials", "ProfileNotFound")  # of botocore
+_SAY_WHO = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
+
+
+def lacks_credentials(error: BaseException) -> bool:
+    """Return whether nobody has said who the user is."""
+    return type(error).__name__.startswith(_UNKNOWN_USER)
+
+
+def shortened(error: BaseException) -> str:
+    """Return what ``error`` says, in one line."""
+    text = (error.strerror if isinstance(error, OSError) else None) or str(error)
+    text = " ".join(text.split()).rstrip(".: ") or type(error).__name__
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
+
+
+_NUMBERS: dict[type[OSError], int] = {
+    FileExistsError: errno.EEXIST,
+    FileNotFoundError: errno.ENOENT,
+    IsADirectoryError: errno.EISDIR,
+    NotADirectoryError: errno.ENOTDIR,
+    PermissionError: errno.EACCES,
+    ConnectionResetError: errno.ECONNRESET,
+    ConnectionRefusedError: errno.ECONNREFUSED,
+}
+_OF_STATUS = {401: errno.EACCES, 403: errno.EACCES, 404: errno.ENOENT, 412: errno.EEXIST}
+# No second try changes these.
+_PERMANENT = (
+    FileExistsError,
+    FileNotFoundError,
+    ImportError,
+    IsADirectoryError,
+    NotADirectoryError,
+    NotImplementedError,
+    PermissionError,
+    TypeError,
+    ValueError,
+)
+_PERMANENT_NUMBERS = {
+    errno.EINVAL,
+    errno.EMSGSIZE,
+    errno.ENAMETOOLONG,
+    errno.ENOSYS,
+    errno.EPERM,
+    errno.EROFS,
+}
+# It took too long, conflicts with another, was too early, or one of too many.
+_TRANSIENT_STATUSES = (408, 409, 425, 429)
+_PERMANENT_STATUSES = (501, 505)
+
+
+def is_transient(error: Exception) -> bool:
+    """Return whether the same request may succeed later."""
+    if _tells(error, "NoSuchUpload"):  # it is complete: an answer was lost
+        return True
+    if isinstance(error, _PERMANENT) or lacks_credentials(error):
+        return False
+    status = status_of(error)
+    if status is not None:
+        return status in _TRANSIENT_STATUSES if status < 500 else status not in _PERMANENT_STATUSES
+    return not (isinstance(error, OSError) and error.errno in _PERMANENT_NUMBERS)
+
+
+def as_os_error(error: Exception, url: str) -> OSError:
+    """Return ``error`` as the fitting OSError, whose ``filename`` is ``url``."""
+    text = shortened(error)
+    if lacks_credentials(error):
+        found = f"no credentials for {scheme_of(url)}:// were found: {_SAY_WHO} ({text})"
+        return PermissionError(errno.EACCES, found, url)
+    if isinstance(error, TimeoutError):
+        return TimeoutError(errno.ETIMEDOUT, text, url)
+    if isinstance(error, OSError):
+        number = error.errno or _NUMBERS.get(type(error), errno.EIO)
+        return OSError(number, text, url)
+    status = status_of(error)
+    return OSError(_OF_STATUS.get(status or 0, errno.EIO), text, url)
+
+
+def status_of(error: BaseException) -> int | None:
+    """Return the HTTP status in ``error`` or its causes, if any."""
+    answer = getattr(error, "response", None)  # of botocore, as the cause of what s3fs raises
+    if isinstance(answer, dict):
+        known = answer.get("ResponseMetadata", {}).get("HTTPStatusCode")
+        return known if isinstance(known, int) else None
+    for name in ("status_code", "status", "code"):  # of azure, aiohttp and gcsfs
+        value: Any = getattr(error, name, None)
+        if isinstance(value, int) and 100 <= value < 600:
+            return value
+    return None if error.__cause__ is None else status_of(error.__cause__)
+
+
+def _tells(error: BaseException, code: str) -> bool:
+    answer = getattr(error, "response", None)
+    if isinstance(answer, dict) and answer.get("Error", {}).get("Code") == code:
+        return True
+    return error.__cause__ is not None and _tells(error.__cause__, code)

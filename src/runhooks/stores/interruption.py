@@ -1,6 +1,6 @@
-"""After a Ctrl-C nobody waits long for a store: what is left to do has two seconds, all in all.
+"""After a Ctrl-C nobody waits long for a store: all that is left has two seconds.
 
-Everything here only reads and replaces one number, because a signal handler may interrupt any line.
+All here only reads and replaces one number: a signal handler may interrupt any line.
 """
 
 from __future__ import annotations
@@ -16,18 +16,14 @@ from runhooks import clock
 #: In which a store that is well still gets the last events.
 GRACE_SECS = 2.0
 
-# Whoever goes on after a Ctrl-C, as in a notebook, is patient again then.
-_HOLDS_SECS = 10.0
+_HOLDS_SECS = 10.0  # then whoever goes on, as in a notebook, is patient again
 _LOOK_SECS = 0.2
-
-# In a store, where looking at one takes as long as looking at many.
-_MOST_AT_ONCE = 16
 
 _at = -math.inf
 
 
 def interrupt() -> None:
-    """Let requests that are under way, and those of the clean-up that follows, end soon."""
+    """Let requests under way, and those of the clean-up that follows, end soon."""
     global _at
     now = clock.monotonic()
     if now - _at > _HOLDS_SECS:
@@ -35,14 +31,14 @@ def interrupt() -> None:
 
 
 def forget_interrupt() -> None:
-    """Be as patient again as before a Ctrl-C: something new begins."""
+    """Be as patient again as before a Ctrl-C."""
     global _at
     _at = -math.inf
 
 
 @contextmanager
 def interrupting() -> Iterator[None]:
-    """Call ``interrupt`` if a Ctrl-C ends the ``with`` block, in which a store is waited for."""
+    """Call ``interrupt`` if a Ctrl-C ends the block."""
     try:
         yield
     except KeyboardInterrupt:
@@ -51,25 +47,25 @@ def interrupting() -> Iterator[None]:
 
 
 @contextmanager
-def reading_threads() -> Iterator[ThreadPoolExecutor]:
-    """Give threads that read files, several at a time; a Ctrl-C in the block soon ends them."""
-    with ThreadPoolExecutor(_MOST_AT_ONCE, "runhooks-read") as threads, interrupting():
+def reading_threads(most: int = 16) -> Iterator[ThreadPoolExecutor]:
+    """Give up to ``most`` threads; a Ctrl-C in the block soon ends them."""
+    with ThreadPoolExecutor(most, "runhooks-read") as threads, interrupting():
         yield threads
 
 
 def interrupted_at() -> float:
-    """Return when a Ctrl-C came last, as ``clock.monotonic()``; -inf: never."""
+    """Return when a Ctrl-C came last, by ``clock.monotonic()``; -inf: never."""
     return _at
 
 
 def secs_left() -> float:
-    """Return for how many seconds a store may still be waited for; inf without a Ctrl-C."""
+    """Return how long a store may be waited for; inf without a Ctrl-C."""
     since = clock.monotonic() - _at
     return max(0.0, GRACE_SECS - since) if 0 <= since <= _HOLDS_SECS else math.inf
 
 
 def look_secs() -> float:
-    """Return for how many seconds to wait, at most, before ``secs_left`` is asked again."""
+    """Return how long to wait before ``secs_left`` is asked again."""
     return min(_LOOK_SECS, secs_left())
 
 

@@ -14,8 +14,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
 from importlib import import_module
+from io import BufferedReader
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, cast
 
 import numpy as np
 
@@ -24,29 +25,36 @@ from runhooks.stores.interruption import interrupting
 from runhooks.stores.store import Store, open_top
 from runhooks.stores.urls import is_url
 
-if TYPE_CHECKING:
-    from runhooks.stores.object_file import ObjectFile
+_WINDOW_BYTES = 8 << 20
+_MOST_AT_ONCE = 16  # objects read ahead
 
 
-_WINDOW_BYTES = 8 << 20  # of an object that are read at once
-_MOST_AT_ONCE = 16  # objects that are read before somebody asks for them
+class ObjectStatus(NamedTuple):
+    """The size of an object in bytes, and when it was written, in seconds since the epoch."""
+
+    st_size: int
+    st_mtime: float
 
 
-class _ReadAhead:
-    """Reads the first new bytes of the objects of ``store`` that are read next, several at a time.
+_GAP_BYTES = 64 << 10  # rather read than asked around
+_SPAN_BYTES = 8 << 20
+_NEAR_BYTES = 1 << 20  # read for a single range
 
-    One thread at a time may use it.
-    """
+
+class _Tree:
+    """What paths made of one another share; one thread at a time reads ahead."""
 
     def __init__(self, store: Store) -> None:
-        self._store = store
+        self.store = store
+        self.known: dict[str, StoredObject] = {}
+        self.lock = threading.Lock()
+        self.last: tuple[str, int, BufferedReader] | None = None  # of which a range was read last
         self._read_to: dict[str, int] = {}  # how far each object was read
         self._expected: deque[tuple[str, int, int]] = deque()  # keys and ranges, in order
-        self._begun: dict[str, tuple[int, Future[bytes]]] = {}  # where, and what will be there
+        self._begun: dict[str, tuple[int, Future[bytes]]] = {}
         self._threads: ThreadPoolExecutor | None = None
 
     def expect(self, objects: Iterable[tuple[str, int]]) -> None:
-        """Prepare to read what is new in ``objects``, keys and sizes in the order of reading."""
         for _, future in self._begun.values():
             future.cancel()
         self._begun = {}
@@ -65,79 +73,47 @@ class _ReadAhead:
             with interrupting():
                 content = future.result()
         else:
-            content = self._store.read(key, start, end)
+            content = self.store.read(key, start, end)
         self._read_to[key] = max(start + len(content), self._read_to.get(key, 0))
         return content
 
     def _begin(self) -> None:
-        """Begin to read what is expected, as much as fits in memory."""
         while self._expected and len(self._begun) < _MOST_AT_ONCE:
             key, begin, end = self._expected.popleft()
             if self._threads is None:
                 self._threads = ThreadPoolExecutor(_MOST_AT_ONCE, "runhooks-read-ahead")
-            self._begun[key] = begin, self._threads.submit(self._store.read, key, begin, end)
+            self._begun[key] = begin, self._threads.submit(self.store.read, key, begin, end)
         if not self._expected and self._threads is not None:
-            self._threads.shutdown(wait=False)  # when it has read them
+            self._threads.shutdown(wait=False)
             self._threads = None
 
 
-class ObjectStatus(NamedTuple):
-    """The size of an object in bytes, and when it was written, in seconds since the epoch."""
-
-    st_size: int
-    st_mtime: float
-
-
-_GAP_BYTES = 64 << 10  # that are rather read than asked around
-_SPAN_BYTES = 8 << 20  # that are read at once
-_NEAR_BYTES = 1 << 20  # of what is read for a single range
-
-
-class _Tree:
-    """What the paths that were made of one another share."""
-
-    def __init__(self, store: Store) -> None:
-        self.store = store
-        self.ahead = _ReadAhead(store)
-        self.known: dict[str, StoredObject] = {}  # as they were listed last
-        self.lock = threading.Lock()
-        self.last: tuple[str, int, ObjectFile] | None = None  # of which a range was read last
-
-
 class StorePath:
-    """A place in a store: an object, or what is below a name.
+    """A place in a store: an object, or what is below a name, used as a ``Path``.
 
-    A folder is there as long as there is an object in it. What ``files`` has listed keeps the size
-    that it had then, until it is listed again. Paths that come from one another share what was
-    listed; one thread at a time may list.
-
-    Args:
-        url: Its URL.
-
-    Raises:
-        ImportError, ValueError: As ``open_store``.
+    A folder is there as long as an object is in it. What ``files`` has listed keeps its size until
+    it is listed again, by one thread at a time, also for paths made of this one.
     """
 
-    __slots__ = ("_key", "_tree")
+    __slots__ = ("_tree", "key")
 
     def __init__(self, url: str) -> None:
-        store, self._key = open_top(url)
+        store, self.key = open_top(url)
         self._tree = _Tree(store)
 
     def unlisted(self) -> StorePath:
-        """Return the same place in the same store, of which nothing was listed yet."""
-        path = self._at(self._key)
-        path._tree = _Tree(self._tree.store)
+        """Return the same place, of which nothing was listed yet."""
+        path = self._at(self.key)
+        path._tree = _Tree(self.store)
         return path
 
     def _at(self, key: str) -> StorePath:
         path = StorePath.__new__(StorePath)
-        path._tree = self._tree
-        path._key = key
+        path._tree, path.key = self._tree, key
         return path
 
     def __str__(self) -> str:
-        return self._tree.store.url_of(self._key)
+        return self.store.url_of(self.key)
 
     __fspath__ = __str__
 
@@ -151,52 +127,39 @@ class StorePath:
         return str(self) < str(other)
 
     def __hash__(self) -> int:
-        return hash(self._key)
+        return hash(self.key)
 
     def __truediv__(self, name: str) -> StorePath:
-        return self._at(str(PurePosixPath(self._key, name)))
+        return self._at(str(PurePosixPath(self.key, name)))
 
     @property
     def store(self) -> Store:
-        """The store that it is in."""
         return self._tree.store
 
     @property
-    def key(self) -> str:
-        """What it is called in its store."""
-        return self._key
-
-    @property
     def name(self) -> str:
-        """The last part of the URL."""
         return str(self).rpartition("/")[2]
 
     @property
     def suffix(self) -> str:
-        """The ending of the name, with its dot."""
         return PurePosixPath(self.name).suffix
 
     @property
     def parent(self) -> StorePath:
-        """The folder that it is in."""
-        return self._at(self._key.rpartition("/")[0])
+        return self._at(self.key.rpartition("/")[0])
 
     def with_name(self, name: str) -> StorePath:
-        """Return the place of another name in the same folder."""
         return self.parent / name
 
     def relative_to(self, folder: Path | StorePath) -> PurePosixPath:
-        """Return the path from ``folder`` to it. Raises ValueError if it is not inside."""
         if isinstance(folder, Path):
             raise ValueError(f"{self} is not in {folder}, which is on this machine")
-        return PurePosixPath(self._key or ".").relative_to(PurePosixPath(folder._key or "."))
+        return PurePosixPath(self.key or ".").relative_to(PurePosixPath(folder.key or "."))
 
     def resolve(self) -> StorePath:
-        """Return itself: a store has no links."""
-        return self
+        return self  # a store has no links
 
     def is_file(self) -> bool:
-        """Return whether there is an object."""
         try:
             self.stat()
         except FileNotFoundError:
@@ -204,78 +167,68 @@ class StorePath:
         return True
 
     def is_dir(self) -> bool:
-        """Return whether there are objects below it."""
         return self.files() not in ([], [self])
 
     def exists(self) -> bool:
-        """Return whether there is an object, or are objects below it."""
         return bool(self.files())
 
     def stat(self) -> ObjectStatus:
-        """Return the size and the time of the object. Raises FileNotFoundError if there is none."""
-        found = self._tree.known.get(self._key)
+        found = self._tree.known.get(self.key)
         if found is None:
-            if not self._key:
+            if not self.key:
                 raise FileNotFoundError(f"{self} is no object")
-            found = self._tree.store.stat(self._key)
+            found = self.store.stat(self.key)
         return ObjectStatus(found.size, found.modified)
 
     def files(self) -> list[StorePath]:
-        """List the objects below it, at any depth, sorted; of an object, itself.
-
-        Empty if there is nothing.
-        """
-        known, below = self._tree.known, f"{self._key}/" if self._key else ""
-        for key in [key for key in known if key == self._key or key.startswith(below)]:
+        """List the objects below it, at any depth, sorted; of an object, itself."""
+        known, below = self._tree.known, f"{self.key}/" if self.key else ""
+        for key in [key for key in known if key == self.key or key.startswith(below)]:
             del known[key]
-        found = self._tree.store.objects(self._key)
-        if not found and self._key:
+        found = self.store.objects(self.key)
+        if not found and self.key:
             with suppress(FileNotFoundError):
-                found = [self._tree.store.stat(self._key)]
+                found = [self.store.stat(self.key)]
         known.update((it.key, it) for it in found)
         return [self._at(it.key) for it in found]
 
     def iterdir(self) -> Iterator[StorePath]:
-        """Yield the objects and folders in it."""
         below = (path.relative_to(self).parts for path in self.files() if path != self)
         return (self / name for name in dict.fromkeys(parts[0] for parts in below))
 
     def expect(self, reads: Iterable[StorePath]) -> None:
         """Prepare to read the new bytes of ``reads``, listed before, in this order."""
         known = self._tree.known
-        self._tree.ahead.expect((path._key, known[path._key].size) for path in reads)
+        self._tree.expect((path.key, known[path.key].size) for path in reads)
 
-    def open(self, ahead_bytes: int = 0) -> ObjectFile:
-        """Open the object to read it with so many bytes at once behind those asked for.
+    def open(self, ahead_bytes: int = 0) -> BufferedReader:
+        """Open the object; so many bytes more than asked for are read at once."""
+        return self._opened(self.store.read, ahead_bytes)
 
-        Raises OSError.
-        """
-        return self._opened(self._tree.store.read, ahead_bytes)
+    def open_expected(self) -> BufferedReader:
+        """Open the object to read it to the end, as told to ``expect``."""
+        return self._opened(self._tree.read, _WINDOW_BYTES)
 
-    def open_expected(self) -> ObjectFile:
-        """Open the object to read it to the end, as was told to ``expect``. Raises OSError."""
-        return self._opened(self._tree.ahead.read, _WINDOW_BYTES)
+    def _opened(self, read: Callable[[str, int, int], bytes], ahead_bytes: int) -> BufferedReader:
+        from fsspec.spec import AbstractBufferedFile
 
-    def _opened(self, read: Callable[[str, int, int], bytes], ahead_bytes: int) -> ObjectFile:
-        from runhooks.stores.object_file import ObjectFile  # it needs fsspec
-
-        return ObjectFile(partial(read, self._key), self.stat().st_size, ahead_bytes)
+        size = self.stat().st_size
+        file = AbstractBufferedFile(None, "", block_size=ahead_bytes, size=size)
+        file.cache.fetcher = partial(read, self.key)
+        return cast(BufferedReader, file)
 
     def read_bytes(self) -> bytes:
-        """Return the content of the object."""
-        return self._tree.store.read(self._key)
+        return self.store.read(self.key)
 
     def read_text(self, encoding: str = "utf-8") -> str:
-        """Return the text in the object."""
         return self.read_bytes().decode(encoding)
 
     def write_bytes(self, content: Buffer) -> None:
-        """Create or replace the object."""
-        self._tree.store.put(self._key, content)
-        self._tree.known.pop(self._key, None)
+        self.store.put(self.key, content)
+        self._tree.known.pop(self.key, None)
 
     def mkdir(self, parents: bool = False, exist_ok: bool = False) -> None:
-        """Do nothing: a store has no folders of their own."""
+        """Do nothing: a store has no folders."""
 
     def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         """Return the bytes of the object in several ranges, sorted, read several at a time."""
@@ -284,7 +237,7 @@ class StorePath:
         merge = import_module("fsspec.utils").merge_offset_ranges
         places = map(list, zip(*ranges, strict=True))
         _, begins, ends = merge([""] * len(ranges), *places, _GAP_BYTES, _SPAN_BYTES)
-        spans = self._tree.store.read_ranges(self._key, zip(begins, ends, strict=True))
+        spans = self.store.read_ranges(self.key, zip(begins, ends, strict=True))
         contents = []
         for begin, end in ranges:
             at = bisect.bisect_right(begins, begin) - 1
@@ -292,18 +245,16 @@ class StorePath:
         return contents
 
     def _read_next(self, begin: int, end: int) -> bytes:
-        """Return the bytes of a range; the next one that is asked for is often close to it."""
+        """Return the bytes of a range, close to which the next one often is."""
         tree, size = self._tree, self.stat().st_size
         with tree.lock:
-            if tree.last is None or tree.last[:2] != (self._key, size):
-                tree.last = self._key, size, self.open(_NEAR_BYTES)
+            if tree.last is None or tree.last[:2] != (self.key, size):
+                tree.last = self.key, size, self.open(_NEAR_BYTES)
             *_, file = tree.last
             file.seek(begin)
-            content: bytes = file.read(end - begin)
-            return content
+            return file.read(end - begin)
 
 
-#: A file or a folder, on this machine or in a store.
 AnyPath: TypeAlias = Path | StorePath
 
 
@@ -317,16 +268,15 @@ _numbers = itertools.count()
 
 @contextmanager
 def replacing(path: AnyPath) -> Iterator[Path]:
-    """Give the path of a file on this machine that replaces ``path`` when the block succeeds.
+    """Give a path on this machine whose file replaces ``path`` when the block succeeds.
 
-    A pipe or a device is written to directly, and so is a file in a folder that takes no other. An
-    error of the system that names no file, such as of a full disk, names ``path``.
+    Pipes, devices, and files in folders that take no other are written to directly.
     """
     try:
         with _part(path) as part:
             yield part
     except OSError as error:
-        if error.errno is not None and error.filename is None:
+        if error.errno is not None and error.filename is None:  # as of a full disk
             error.filename = str(path)
         raise
 
@@ -337,7 +287,6 @@ def _part(path: AnyPath) -> Iterator[Path]:
         with tempfile.TemporaryDirectory() as folder:
             part = Path(folder, "part")
             yield part
-            # Not read as a whole: it may be large.
             content = np.memmap(part, np.uint8, mode="r") if part.stat().st_size else b""
             path.write_bytes(content)
         return

@@ -1,25 +1,190 @@
-"""``Store``: the objects below one URL."""
+"""``Store``: the objects below one URL; ``RetryPolicy``: how long requests are repeated."""
 
 from __future__ import annotations
 
 import copy
 import errno
+import logging
+import math
 import os
+import random
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from concurrent.futures import Future, wait
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
-from runhooks import arguments
-from runhooks.stores.backend import Backend, Buffer, StoredObject, forget_file_system
-from runhooks.stores.errors import as_os_error, lacks_credentials
-from runhooks.stores.interruption import interrupting
-from runhooks.stores.retry import RetryPolicy, ask, before_any_answer, default_policy, patience_with
-from runhooks.stores.urls import is_url, joined, normal, top_of
+from runhooks import arguments, clock
+from runhooks.stores import interruption
+from runhooks.stores.backend import (
+    AnyResult,
+    Backend,
+    Buffer,
+    StoredObject,
+    as_os_error,
+    forget_file_system,
+    in_thread,
+    is_transient,
+    lacks_credentials,
+)
+from runhooks.stores.urls import is_url, joined, normal, scheme_of, top_of
+
+_log = logging.getLogger("runhooks")
+
+
+@dataclass(frozen=True)
+class RetryPolicy:
+    """How long to repeat a request that a store could not answer.
+
+    Requests are repeated after 503 and similar answers, lost connections, and if there is no
+    answer. Errors that a retry cannot change, such as denied access, are raised immediately.
+
+    Args:
+        secs: How long after the first failure since the last answer tries may begin. 0: one try.
+        first_wait_secs: The wait before the second try. Each further wait doubles, less a random
+            part of at most half.
+        longest_wait_secs: The longest wait.
+
+    Raises:
+        TypeError, ValueError: An argument is wrong.
+    """
+
+    secs: float = 300
+    first_wait_secs: float = 0.1
+    longest_wait_secs: float = 20
+
+    def __post_init__(self) -> None:
+        arguments.given(**vars(self))
+        arguments.not_negative(secs=self.secs)
+        arguments.positive(
+            first_wait_secs=self.first_wait_secs, longest_wait_secs=self.longest_wait_secs
+        )
+
+
+_INITIAL = RetryPolicy()
+_UNTIL_THE_FIRST_ANSWER = RetryPolicy(secs=10)
+
+_default = _INITIAL
+
+
+def default_policy() -> RetryPolicy:
+    """Return the policy of stores that are opened without one."""
+    return _default
+
+
+def set_retry_policy(policy: RetryPolicy) -> None:
+    """Set the policy of every store that is opened without one."""
+    global _default
+    arguments.given(policy=policy)
+    arguments.instance(RetryPolicy, policy=policy)
+    _default = policy
+
+
+class _Patience:
+    """Since when a store has failed; without locks: a signal handler may ask it, too."""
+
+    def __init__(self) -> None:
+        self.has_answered = False
+        self._answered_at = clock.monotonic()
+        self._failing_since = math.inf
+
+    def answered(self) -> None:
+        self._failing_since = math.inf
+        self._answered_at = clock.monotonic()
+        self.has_answered = True
+
+    def failed(self, since: float) -> None:
+        """Note that a request first tried at ``since`` has not been answered."""
+        self._failing_since = min(self._failing_since, max(since, self._answered_at))
+
+    def left(self, secs: float, since: float) -> float:
+        """Return how long a request first tried at ``since`` is repeated, if ``secs`` in all.
+
+        They count from the first failure after the last answer to anybody. After a Ctrl-C nothing
+        is repeated until the store answers.
+        """
+        if self._answered_at < interruption.interrupted_at():
+            return 0.0
+        return secs - (clock.monotonic() - min(since, self._failing_since))
+
+
+_known: dict[str, _Patience] = {}  # by scheme and bucket
+# Not the global generator, which a training may use.
+_jitter = random.Random()
+_WORTH_A_WARNING_SECS = 1
+_SILENT_SECS = 10.0
+_SLOW_BYTES_A_SEC = 1 << 20
+_INTERRUPTED = "the program was interrupted before the store answered"
+
+
+def _ask(request: Callable[[], AnyResult], url: str, policy: RetryPolicy, nbytes: int) -> AnyResult:
+    """Return what ``request()``, which moves ``nbytes``, returns in the end.
+
+    Raises the last error as an OSError whose ``filename`` is ``url``, or ImportError.
+    """
+    bucket = url.partition("://")[2].partition("/")[0]
+    patience = _known.setdefault(f"{scheme_of(url)}://{bucket}", _Patience())
+    if policy is _INITIAL and not patience.has_answered:
+        policy = _UNTIL_THE_FIRST_ANSWER
+    since, wait_secs = clock.monotonic(), policy.first_wait_secs
+    with interruption.interrupting():
+        while True:
+            known = patience.has_answered
+            outcome = _outcome(request, url, nbytes, math.inf if known else policy.secs)
+            error = outcome.exception()
+            if error is None:
+                patience.answered()
+                return outcome.result()
+            if isinstance(error, ImportError) or not isinstance(error, Exception):
+                raise error
+            if not is_transient(error):
+                if patience.has_answered or not lacks_credentials(error):
+                    patience.answered()
+                raise as_os_error(error, url) from error
+            if policy.secs:
+                patience.failed(since)
+            pause = wait_secs * _jitter.uniform(0.5, 1)
+            left = patience.left(policy.secs, since) - pause
+            if left < 0:
+                raise as_os_error(error, url) from error
+            level = logging.DEBUG if pause < _WORTH_A_WARNING_SECS else logging.WARNING
+            _log.log(level, "%s; trying again for %.0f s", as_os_error(error, url), left)
+            interruption.sleep(pause)
+            wait_secs = min(2 * wait_secs, policy.longest_wait_secs)
+
+
+def _outcome(
+    request: Callable[[], AnyResult], url: str, nbytes: int, limit_secs: float
+) -> Future[AnyResult]:
+    """What became of ``request()``: an error if nothing is heard for ``limit_secs`` and a while.
+
+    It has its own thread: the libraries beneath may hold a Ctrl-C back for minutes.
+    """
+    if not interruption.secs_left():
+        return _timeout(url, _INTERRUPTED)
+    outcome, since = in_thread(request, "runhooks-request"), clock.monotonic()
+    silent_secs, is_mentioned = _SILENT_SECS + nbytes / _SLOW_BYTES_A_SEC, False
+    while interruption.secs_left():
+        wait([outcome], interruption.look_secs())
+        if outcome.done():
+            return outcome
+        silent = clock.monotonic() - since
+        if silent > limit_secs + silent_secs:
+            return _timeout(url, f"no answer for {silent:.0f} s")
+        if not is_mentioned and silent > silent_secs:
+            is_mentioned = True
+            _log.warning("%s: no answer for %.0f s; waiting for it", url, silent_secs)
+    return _timeout(url, _INTERRUPTED)
+
+
+def _timeout(url: str, text: str) -> Future[Any]:
+    outcome = Future[Any]()
+    outcome.set_exception(TimeoutError(errno.ETIMEDOUT, text, url))
+    return outcome
+
 
 AnyArgument = TypeVar("AnyArgument")
-AnyResult = TypeVar("AnyResult")
 
-#: What is read in one request: an eighth of what is wanted, within these limits.
+# What is read in one request: an eighth of what is wanted, within these limits.
 _LEAST_RANGE_BYTES, _MOST_RANGE_BYTES = 8 << 20, 64 << 20
 _MOST_AT_ONCE = 8
 
@@ -27,16 +192,12 @@ _MOST_AT_ONCE = 8
 def open_store(url: str | os.PathLike[str], retry: RetryPolicy | None = None) -> Store:
     """Return the store of the objects below ``url``. No request is made yet.
 
-    Endpoints and credentials come from where fsspec and the cloud's library look for them:
-    environment variables, ``~/.aws``, ``fsspec.config``.
-
     Args:
         url: Such as ``s3://bucket/run``, ``gs://``, ``az://`` or ``memory://``.
-        retry: How long requests are repeated. None: as ``set_retry_policy`` says, else 300 s, or
-            10 s until the store has answered for the first time in this process.
+        retry: How long requests are repeated. None: as ``set_retry_policy`` says.
 
     Raises:
-        ImportError: The library for the scheme is not installed; the message names it.
+        ImportError: The library for the scheme is not installed.
         ValueError: ``url`` is a path, or its scheme is unknown.
         OSError: The library's configuration is wrong, such as a missing profile.
     """
@@ -47,70 +208,50 @@ def open_store(url: str | os.PathLike[str], retry: RetryPolicy | None = None) ->
 
 
 def open_top(url: str) -> tuple[Store, str]:
-    """Return the store of the whole bucket, or host, that ``url`` is in, and the key of ``url``.
-
-    Raises as ``open_store`` does.
-    """
+    """Return the store of the bucket or host of ``url``, and its key there."""
     top, key = top_of(normal(url))
     return Store(top, default_policy()), key
 
 
 class Store:
-    """The objects below one URL. Keys are relative to it; parts of a key are joined by ``/``.
+    """The objects below one URL, by keys relative to it, with ``/`` between their parts.
 
-    May be used in several threads, and in a forked child.
-
-    Failures raise the OSError that a disk would raise, with the URL as its ``filename``:
-    FileNotFoundError for a missing object or bucket, PermissionError if access is denied,
-    TimeoutError and others if retries have failed for as long as the RetryPolicy says.
+    May be used in several threads, and in a forked child. Failures raise the OSError of a disk,
+    with the URL as its ``filename``.
     """
 
     def __init__(self, url: str, retry: RetryPolicy) -> None:
-        #: Where the objects are.
         self.url = url
         self._retry = retry
-        self._patience = patience_with(url)
         self._open()
 
     def __repr__(self) -> str:
         return f"Store({self.url!r})"
 
     def with_retry(self, retry: RetryPolicy) -> Store:
-        """Return the same store, whose requests are repeated as ``retry`` says."""
+        """Return the same store with another policy."""
         other = copy.copy(self)
         other._retry = retry
         return other
 
     def url_of(self, key: str) -> str:
-        """Return the URL of the object ``key``."""
         return joined(self.url, key)
 
     def put(self, key: str, data: Buffer | Sequence[Buffer]) -> None:
-        """Create or replace the object ``key``, completely or not at all.
-
-        Args:
-            key: Its key.
-            data: Its content, in one piece or in several. Large content is sent in parts, several
-                at a time.
-        """
+        """Create or replace the object ``key``, completely or not at all, large ones in parts."""
         pieces = [data] if not isinstance(data, Sequence) or isinstance(data, _BYTES) else data
         self._call(key, lambda backend: backend.put(key, pieces), sum(map(len, pieces)))
 
     def create(self, key: str, data: bytes) -> None:
-        """Create the object ``key``; if several processes try at the same time, one succeeds.
+        """Create the object ``key``; of several processes at the same time, one succeeds.
 
-        Args:
-            key: Its key.
-            data: Its content. It must differ from what others may write there: where an answer was
-                lost, the content tells whether the object is this one.
-
-        Raises:
-            FileExistsError: An object with other content is there.
+        ``data`` must differ from theirs: where an answer was lost, it tells whose the object is.
+        Raises FileExistsError if another is there.
         """
         try:
             self._call(key, lambda backend: backend.create(key, data))
         except FileExistsError:
-            # An earlier try may have succeeded, and its answer have been lost.
+            # The answer to an earlier try may have been lost.
             if self.stat(key).size != len(data) or self.read(key) != data:
                 raise
 
@@ -121,19 +262,11 @@ class Store:
         return self._call(key, lambda backend: backend.read(key, start, None))
 
     def read_ranges(self, key: str, ranges: Iterable[tuple[int, int]]) -> list[bytes]:
-        """Return the bytes of the object ``key`` in several ranges, read in parallel.
-
-        Args:
-            key: Its key.
-            ranges: Where each starts and ends.
-        """
+        """Return the bytes of the object ``key`` between several starts and ends, in parallel."""
         return _together(lambda where: self._read_range(key, *where), list(ranges))
 
     def read_into(self, key: str, into: memoryview, start: int = 0) -> None:
-        """Fill ``into`` with the bytes of the object ``key`` from ``start`` on.
-
-        Many are read in ranges, several at a time.
-        """
+        """Fill ``into`` with the bytes of the object ``key`` from ``start`` on."""
         into = into.cast("B")
         size = len(into)
         part = min(max(_LEAST_RANGE_BYTES, -(-size // _MOST_AT_ONCE)), _MOST_RANGE_BYTES)
@@ -145,13 +278,12 @@ class Store:
         _together(fill, range(0, size, part))
 
     def stat(self, key: str) -> StoredObject:
-        """Return the size and the time of the object ``key``."""
         return self._call(key, lambda backend: backend.stat(key))
 
     def objects(self, folder: str = "") -> list[StoredObject]:
         """Return the objects whose keys begin with ``folder/``, by key; all of them for ``""``."""
         found = self._call(folder, lambda backend: backend.objects(folder))
-        # Other programs mark folders by empty objects.
+        # Some mark folders by empty objects.
         below = f"{folder}/" if folder else ""
         names = ((it, it.key.removeprefix(below)) for it in found if it.key.startswith(below))
         return sorted(it for it, name in names if name and not name.endswith("/"))
@@ -186,15 +318,14 @@ class Store:
     def _call(
         self, key: str, request: Callable[[Backend], AnyResult], nbytes: int = 0
     ) -> AnyResult:
-        if self._opened_by != os.getpid():  # a forked child has no threads that do the work
+        if self._opened_by != os.getpid():  # a forked child has no threads
             self._open()
-        backend = self._backend
-        retry = self._retry if self._patience.has_answered else before_any_answer(self._retry)
+        url, backend = self.url_of(key), self._backend
         try:
-            return ask(lambda: request(backend), self.url_of(key), retry, self._patience, nbytes)
+            return _ask(lambda: request(backend), url, self._retry, nbytes)
         except PermissionError as error:
             if error.__cause__ is not None and lacks_credentials(error.__cause__):
-                self._opened_by = None  # for there may be some at the next request
+                self._opened_by = None  # there may be some at the next request
                 forget_file_system(self.url)
             raise
 
@@ -205,9 +336,7 @@ _BYTES = (bytes, bytearray, memoryview)
 def _together(
     act: Callable[[AnyArgument], AnyResult], items: Sequence[AnyArgument]
 ) -> list[AnyResult]:
-    """Return what ``act`` returns for each of ``items``, several of which it does at a time."""
     if len(items) < 2:
         return [act(it) for it in items]
-    count = min(len(items), _MOST_AT_ONCE)
-    with ThreadPoolExecutor(count, "runhooks-store") as threads, interrupting():
+    with interruption.reading_threads(_MOST_AT_ONCE) as threads:
         return list(threads.map(act, items))

@@ -22,7 +22,7 @@ from tensorflow.python.summary.writer.writer import SummaryToEventTransformer
 
 from runhooks.checkpoint import Saver, Snapshot, read_checkpoint, write_checkpoint
 from runhooks.checkpoint.attempts import discard
-from runhooks.checkpoint.latest import HOOK_STATES
+from runhooks.checkpoint.format import HOOK_STATES
 from runhooks.checkpoint.tensors import COMMIT
 from runhooks.errors import DataLossError, NotFoundError
 from runhooks.summary import FileWriter

@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader
 from runhooks import arguments
 from runhooks.arrays.shards import Share, loaded_from, to_host
 from runhooks.arrays.torch import ARRAYS, form, is_distributed
-from runhooks.checkpoint.averages import saved_averages
+from runhooks.checkpoint.names import saved_averages
 from runhooks.engines.conform import fitted
 from runhooks.engines.torch.engine import Averages
 from runhooks.engines.torch.states import (

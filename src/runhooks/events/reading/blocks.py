@@ -11,9 +11,9 @@ import errno
 import os
 import stat
 from collections.abc import Iterator, Sequence
-from io import FileIO
+from io import BufferedReader, FileIO
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import google_crc32c
 import numpy as np
@@ -32,11 +32,8 @@ from runhooks.events.format.record import (
 from runhooks.events.reading.results import Damage
 from runhooks.stores.path import AnyPath, StorePath
 
-if TYPE_CHECKING:
-    from runhooks.stores.object_file import ObjectFile
-
 #: A file that is read.
-OpenedFile: TypeAlias = "FileIO | ObjectFile"
+OpenedFile: TypeAlias = FileIO | BufferedReader
 
 _BINARY = getattr(os, "O_BINARY", 0)  # of Windows
 
