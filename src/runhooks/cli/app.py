@@ -23,13 +23,13 @@ from runhooks.errors import OpError, described
 from runhooks.version import __version__
 
 _REFUSED = 2
-# That of the click inside typer, or of the package click, as its version has it.
+# Of the click inside typer, or of the package click: as its version has it.
 _UsageError: Any = typer.BadParameter.__base__
-_TRACEBACK = "RUNHOOKS_TRACEBACK"  # the environment variable
+_TRACEBACK = "RUNHOOKS_TRACEBACK"
 
 
 class _Complaints(logging.Handler):
-    """Prints what the library warns of as the command does."""
+    """Prints warnings of the library as the command does."""
 
     def emit(self, record: logging.LogRecord) -> None:
         complain(record.getMessage())

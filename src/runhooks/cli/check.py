@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 import typer
 
 from runhooks import events
-from runhooks.cli import formats, output
-from runhooks.cli.output import CommandError
+from runhooks.cli import output
 from runhooks.cli.runs import Json, RunPath, check_exists
 from runhooks.cli.table import Column, write_table
 
@@ -29,7 +28,7 @@ def check(run: RunPath, json: Json = False) -> None:
     with output.progress(run):
         reports = events.check(run)
     if not reports:
-        raise CommandError(f"there is no event file in {run}")
+        raise output.CommandError(f"there is no event file in {run}")
     if json:
         output.write_json([{**it._asdict(), "sound": it.sound} for it in reports])
     else:
@@ -40,37 +39,28 @@ def check(run: RunPath, json: Json = False) -> None:
 
 def _write(reports: Sequence[events.FileReport]) -> None:
     verdicts = [_verdict(it) for it in reports]
-    listed = [
-        (report, verdict)
-        for report, verdict in zip(reports, verdicts, strict=True)
-        if len(reports) <= _FEW_FILES or verdict != _SOUND
-    ]
+    listed = [it for it in reports if len(reports) <= _FEW_FILES or _verdict(it) != _SOUND]
     if listed:
+        styles = ["green" if it.sound else "bold red" for it in listed]
         write_table(
             [
-                Column("file", [formats.printable(it.path) for it, _ in listed], left=True),
-                Column("size", [formats.size(it.size) for it, _ in listed], rank=2),
-                Column("records", [str(it.records) for it, _ in listed], rank=1),
-                Column(
-                    "",
-                    [verdict for _, verdict in listed],
-                    left=True,
-                    styles=["green" if it.sound else "bold red" for it, _ in listed],
-                ),
+                Column("file", [output.printable(it.path) for it in listed], left=True),
+                Column("size", [output.size(it.size) for it in listed], rank=2),
+                Column("records", [str(it.records) for it in listed], rank=1),
+                Column("", [_verdict(it) for it in listed], left=True, styles=styles),
             ]
         )
     for report in reports:
-        remarks = list(_remarks(report))
-        if remarks:
+        if remarks := list(_remarks(report)):
             output.write()
-            output.write(formats.printable(report.path), "bold")
+            output.write(output.printable(report.path), "bold")
             for remark in remarks:
                 output.say(f"  {remark}")
     if listed:
         output.write()
     counts = ((verdicts.count(verdict), said) for verdict, said in _COUNTED.items())
     said = ", ".join(f"{count} {what}" for count, what in counts if count)
-    output.say(f"{formats.count(len(reports), 'file')}, {said or 'all sound'}")
+    output.say(f"{output.count(len(reports), 'file')}, {said or 'all sound'}")
 
 
 def _verdict(report: events.FileReport) -> str:
@@ -84,14 +74,14 @@ def _verdict(report: events.FileReport) -> str:
 def _remarks(report: events.FileReport) -> Iterator[str]:
     for it in report.damages:
         if it.skipped:
-            skipped = formats.count(it.skipped, "byte")
+            skipped = output.count(it.skipped, "byte")
             yield f"damaged at byte {it.offset}, {skipped} skipped: {it.reason}"
         else:
             yield f"from byte {it.offset} on {it.reason}" if it.offset else it.reason
     for it in report.errors:
-        yield f"record at byte {it.offset}, {formats.count(it.skipped, 'byte')}: {it.reason}"
+        yield f"record at byte {it.offset}, {output.count(it.skipped, 'byte')}: {it.reason}"
     for fold in report.folds:
-        tag = formats.tag(fold.tag)
+        tag = output.tag(fold.tag)
         yield f"{tag} goes back from step {fold.step} to {fold.next_step}; no session started there"
     if report.folds:
         yield (
@@ -100,5 +90,5 @@ def _remarks(report: events.FileReport) -> Iterator[str]:
             "one tag; or a lower step was written after a higher one"
         )
     if report.partial:
-        partial = formats.count(report.partial, "byte")
+        partial = output.count(report.partial, "byte")
         yield f"the last record is cut off after {partial}: it is being written, or its writer died"

@@ -11,27 +11,22 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from runhooks.checkpoint.files import size_below
-from runhooks.checkpoint.format import (
-    Checkpoint,
-    StoredCheckpoint,
-    looks_like_checkpoint,
-)
+from runhooks.checkpoint.format import Checkpoint, StoredCheckpoint, looks_like_checkpoint
 from runhooks.checkpoint.latest import (
     find_checkpoints,
     holds_hook_states,
     tensorflow_checkpoint_near,
 )
 from runhooks.checkpoint.manifest import ArraySpec
-from runhooks.cli import formats, output
-from runhooks.cli.output import CommandError
-from runhooks.cli.runs import Json, anywhere, check_exists
+from runhooks.cli import output
+from runhooks.cli.runs import Json, check_exists, path_argument
 from runhooks.cli.table import Column, write_table
 from runhooks.errors import DataLossError, NotFoundError
 from runhooks.stores.path import AnyPath
 
 
 class Array(NamedTuple):
-    """An array of a checkpoint. ``size`` is in bytes."""
+    """An array of a checkpoint; ``size`` in bytes."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -43,13 +38,12 @@ class CheckpointReport(NamedTuple):
 
     Attributes:
         path: Its directory.
-        step: The global step, or None if its graph had none.
+        step: The global step; None if its graph had none.
         wall_time: When it was saved, in seconds since the epoch.
-        size: The size of its files, in bytes.
-        fault: What is wrong with it, or None if it is sound. What a fault makes unreadable is
-            empty in the other fields.
-        arrays: Its arrays by name.
-        metrics: Its metrics by name.
+        size: Of its files, in bytes.
+        fault: What is wrong with it, and may leave the fields below empty; None if it is sound.
+        arrays: By name.
+        metrics: By name.
         states: The names of the hooks and inputs whose states it holds.
         ranks: How many ranks have saved it together.
     """
@@ -66,10 +60,7 @@ class CheckpointReport(NamedTuple):
 
 
 def inspect(checkpoint: Checkpoint) -> CheckpointReport:
-    """Read the files of ``checkpoint``, comparing each with its checksum.
-
-    Raises FileNotFoundError or NotFoundError if it was removed in the meantime.
-    """
+    """Read the files of ``checkpoint``; raise FileNotFoundError or NotFoundError without them."""
     path = checkpoint.path
     step = None if checkpoint.step < 0 else checkpoint.step
     about = CheckpointReport(path, step, checkpoint.wall_time, 0, None, {}, {}, [])
@@ -96,15 +87,8 @@ def _array(spec: ArraySpec) -> Array:
     return Array(spec.dtype, spec.shape, item_bytes * math.prod(spec.shape))
 
 
-_Directory = Annotated[
-    Any,
-    typer.Argument(
-        metavar="DIR",
-        parser=anywhere,
-        help="A directory of checkpoints, or one checkpoint; a path or a URL.",
-        show_default=False,
-    ),
-]
+_DIRECTORY = "A directory of checkpoints, or one checkpoint; a path or a URL."
+_Directory = Annotated[Any, path_argument("DIR", _DIRECTORY)]
 
 
 def checkpoints(directory: _Directory, json: Json = False) -> None:
@@ -121,7 +105,7 @@ def checkpoints(directory: _Directory, json: Json = False) -> None:
     with output.progress(path):
         found = _reports(path.parent if alone else path, path if alone else None)
     if not found:
-        raise CommandError(hint or f"there is no checkpoint in {directory}")
+        raise output.CommandError(hint or f"there is no checkpoint in {directory}")
     if json:
         output.write_json([{**it._asdict(), "sound": it.fault is None} for it in found])
     else:
@@ -136,7 +120,7 @@ def _reports(directory: AnyPath, only: AnyPath | None) -> list[CheckpointReport]
     try:
         checkpoints = find_checkpoints(directory)
     except ValueError as error:  # of a newer format
-        raise CommandError(str(error)) from error
+        raise output.CommandError(str(error)) from error
     found = []
     for it in checkpoints:
         if only in (None, it.path):
@@ -148,20 +132,21 @@ def _reports(directory: AnyPath, only: AnyPath | None) -> list[CheckpointReport]
 def _write_list(found: Sequence[CheckpointReport], alone: bool) -> None:
     sound = [it.path for it in found if it.fault is None and not alone]
     values = [sum(math.prod(array.shape) for array in it.arrays.values()) for it in found]
+    metrics = [
+        " ".join(f"{name} {output.number(value)}" for name, value in it.metrics.items())
+        for it in found
+    ]
+    verdicts = ["DAMAGED" if it.fault else "sound" for it in found]
+    styles = ["bold red" if it.fault else "green" for it in found]
     columns = [
         Column("checkpoint", [it.path.name for it in found], left=True),
         Column("step", ["" if it.step is None else str(it.step) for it in found]),
-        Column("saved", [formats.date(it.wall_time) for it in found], rank=3),
-        Column("size", [formats.size(it.size) for it in found], rank=1),
+        Column("saved", [output.date(it.wall_time) for it in found], rank=3),
+        Column("size", [output.size(it.size) for it in found], rank=1),
         Column("arrays", [str(len(it.arrays)) for it in found], rank=4),
         Column("values", [*map(str, values)], rank=5),
-        Column("metrics", [*map(_metrics, found)], rank=2, left=True),
-        Column(
-            "",
-            ["DAMAGED" if it.fault else "sound" for it in found],
-            left=True,
-            styles=["bold red" if it.fault else "green" for it in found],
-        ),
+        Column("metrics", metrics, rank=2, left=True),
+        Column("", verdicts, left=True, styles=styles),
         Column("", ["latest" if it.path in sound[-1:] else "" for it in found], left=True),
     ]
     write_table(columns)
@@ -170,21 +155,18 @@ def _write_list(found: Sequence[CheckpointReport], alone: bool) -> None:
             output.say(f"{it.path.name}: {it.fault}", "red")
 
 
-def _metrics(checkpoint: CheckpointReport) -> str:
-    return " ".join(f"{name} {formats.number(value)}" for name, value in checkpoint.metrics.items())
-
-
 def _write_content(checkpoint: CheckpointReport) -> None:
-    arrays = sorted(checkpoint.arrays.items())
+    names = sorted(checkpoint.arrays)
+    arrays = [checkpoint.arrays[name] for name in names]
     if arrays:
         output.write()
-        shapes = ["x".join(map(str, it.shape)) or "scalar" for _, it in arrays]
+        shapes = ["x".join(map(str, it.shape)) or "scalar" for it in arrays]
         write_table(
             [
-                Column("array", [name for name, _ in arrays], left=True),
-                Column("dtype", [it.dtype for _, it in arrays], left=True),
+                Column("array", names, left=True),
+                Column("dtype", [it.dtype for it in arrays], left=True),
                 Column("shape", shapes, left=True),
-                Column("size", [formats.size(it.size) for _, it in arrays]),
+                Column("size", [output.size(it.size) for it in arrays]),
             ]
         )
     if checkpoint.ranks > 1:

@@ -8,8 +8,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from runhooks.cli import formats, output
-from runhooks.cli.output import CommandError
+from runhooks.cli import output
 from runhooks.cli.runs import (
     Higher,
     Json,
@@ -60,10 +59,9 @@ def compare(
     goals.check(tags)
     if sort is not None:
         if sort not in tags:
-            raise CommandError(f"--sort: {no_such('scalar', sort, sorted(tags), '')}")
+            raise output.CommandError(f"--sort: {no_such('scalar', sort, sorted(tags), '')}")
         rows = best_first(rows, goals.decided(sort), lambda row: row.scalars.get(sort))
-    count = len(rows)
-    rows = rows[:limit]
+    count, rows = len(rows), rows[:limit]
     if json:
         output.write_json(rows)
         return
@@ -86,7 +84,7 @@ def _row(named: NamedRun, goals: Goals) -> _Row:
 def _write(rows: Sequence[_Row], goals: Goals) -> None:
     counts = Counter(tag for row in rows for tag in row.scalars)
     tags = sorted(counts, key=lambda tag: (-counts[tag], goals.of(tag) is None, tag))
-    times = ["" if it.duration_secs is None else formats.duration(it.duration_secs) for it in rows]
+    times = ["" if it.duration_secs is None else output.duration(it.duration_secs) for it in rows]
     steps = ["" if it.last_step is None else str(it.last_step) for it in rows]
     names = [row.run for row in rows]
     columns = [
@@ -101,32 +99,31 @@ def _write(rows: Sequence[_Row], goals: Goals) -> None:
         columns += _columns_of(title, [row.scalars.get(tag) for row in rows], goals.of(tag), rank)
     write_table(columns)
     if common:
-        settings = [f"{formats.tag(name)} {value}" for name, value in common.items()]
+        settings = [f"{output.tag(name)} {value}" for name, value in common.items()]
         output.say(f"in all runs: {', '.join(settings)}", style="dim")
     say_prefix(names)
 
 
 def _hparams(rows: Sequence[Mapping[str, Any]]) -> tuple[dict[str, str], dict[str, list[str]]]:
-    """Return the hyper-parameters that all runs have in common, and those of each run by name."""
+    """Return the hyper-parameters that all runs have in common, and by name those of each run."""
     names = dict.fromkeys(name for row in rows for name in row)
     values = {name: [row.get(name) for row in rows] for name in names}
     # By repr: NaN does not equal itself, and 1.0 equals True.
     same = [name for name, it in values.items() if len(set(map(repr, it))) == 1]
-    common = {name: formats.hparam(values[name][0]) for name in same}
-    return common, {name: formats.hparams(values[name]) for name in names if name not in common}
+    common = {name: output.hparam(values[name][0]) for name in same}
+    return common, {name: output.hparams(values[name]) for name in names if name not in common}
 
 
 def _columns_of(
     name: str, summaries: Sequence[ScalarSummary | None], goal: Goal | None, rank: int
 ) -> list[Column]:
-    last = ["" if it is None else formats.number(it.last) for it in summaries]
+    last = ["" if it is None else output.number(it.last) for it in summaries]
     columns = [Column(name, last, rank)]
     if goal is not None:
-        known = [it.best.value for it in summaries if it is not None and it.best is not None]
-        record = None if not known else min(known) if goal == "min" else max(known)
         best = [None if it is None else it.best for it in summaries]
-        cells = ["" if it is None else formats.at_step(*it) for it in best]
+        known = [it.value for it in best if it is not None]
+        record = (min if goal == "min" else max)(known, default=None)
+        cells = ["" if it is None else output.at_step(*it) for it in best]
         styles = ["bold" if it is not None and it.value == record else "" for it in best]
-        title = f"{name} {output.arrow(goal)}"
-        columns.append(Column(title, cells, rank, styles=styles))
+        columns.append(Column(f"{name} {output.arrow(goal)}", cells, rank, styles=styles))
     return columns

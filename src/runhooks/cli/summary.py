@@ -1,4 +1,4 @@
-"""``ScalarSummary``: a curve in a few numbers; ``Goals``: whether its lowest or highest is best."""
+"""A curve in a few numbers, and whether its lowest or its highest value is the best."""
 
 from __future__ import annotations
 
@@ -26,14 +26,10 @@ _HIGH = """
 
 
 class Goals:
-    """Which value of a tag is its best; a word in the tag tells, as in ``train/loss``.
-
-    Args:
-        lower: Patterns of tags whose lowest value is the best, whatever the words in them say.
-        higher: Patterns of tags whose highest value is the best; they win over ``lower``.
+    """Which value of a tag is its best: --max tells, else --min, else a word, as in ``train/loss``.
 
     Raises:
-        CommandError: If both have the same pattern.
+        CommandError: Both options have the same pattern.
     """
 
     def __init__(self, lower: Sequence[str] | None, higher: Sequence[str] | None) -> None:
@@ -43,7 +39,7 @@ class Goals:
             raise CommandError(f"{both[0]!r} is given to both --min and --max")
 
     def check(self, tags: Collection[str]) -> None:
-        """Raise CommandError for a pattern that matches none of ``tags``."""
+        """Raise CommandError if a pattern matches none of ``tags``."""
         for option, patterns in (("--min", self._lower), ("--max", self._higher)):
             for pattern in patterns:
                 if not any(matches(tag, pattern) for tag in tags):
@@ -52,19 +48,19 @@ class Goals:
                     )
 
     def of(self, tag: str) -> Goal | None:
-        """Return the goal of ``tag``; None if no word tells, or if the words disagree."""
+        """Return the goal of ``tag``; None if nothing tells, or if its words disagree."""
         if any(matches(tag, pattern) for pattern in self._higher):
             return "max"
         if any(matches(tag, pattern) for pattern in self._lower):
             return "min"
         words = set(re.findall(r"[a-z]+\d?", re.sub(r"([a-z])([A-Z])", r"\1 \2", tag).lower()))
-        low, high = not words.isdisjoint(_LOW.split()), not words.isdisjoint(_HIGH.split())
+        low, high = words.isdisjoint(_HIGH.split()), words.isdisjoint(_LOW.split())
         if low == high:
             return None
         return "min" if low else "max"
 
     def decided(self, tag: str) -> Goal:
-        """Return the goal of ``tag``. Raises CommandError if neither a word nor an option tells."""
+        """Return the goal of ``tag``; raise CommandError if nothing tells."""
         goal = self.of(tag)
         if goal is None:
             raise CommandError(
@@ -81,12 +77,10 @@ class Extreme(NamedTuple):
 
 
 class ScalarSummary(NamedTuple):
-    """The points of a scalar tag.
+    """The points of a scalar tag; times are in seconds since the epoch.
 
-    ``first_step`` is the least step and ``last_step`` the greatest, in whatever order they came.
-    ``min``, ``max`` and ``best`` are taken over the finite values and are None if there are none;
-    ``best`` is also None without a ``goal``. ``non_finite`` counts the values that are NaN or
-    infinite. Times are in seconds since the epoch.
+    ``first_step`` is the least step and ``last_step`` the greatest. ``min``, ``max`` and ``best``
+    are of the finite values, None without any; ``best`` is None without a ``goal``, too.
     """
 
     tag: str
@@ -105,11 +99,9 @@ class ScalarSummary(NamedTuple):
 
 
 def best_first(
-    items: Sequence[AnyItem],
-    goal: Goal,
-    summary_of: Callable[[AnyItem], ScalarSummary | None],
+    items: Sequence[AnyItem], goal: Goal, summary_of: Callable[[AnyItem], ScalarSummary | None]
 ) -> list[AnyItem]:
-    """Return ``items`` by the best values of their summaries, those without one last."""
+    """Return ``items`` in the order of their best values, those without one last."""
 
     def key(item: AnyItem) -> float:
         summary = summary_of(item)
@@ -121,7 +113,7 @@ def best_first(
 
 
 def summaries_of(run: Run, goals: Goals) -> list[ScalarSummary]:
-    """Return a summary of each scalar tag of ``run`` that has points."""
+    """Return the summary of each scalar tag that has points."""
     return [
         summarized(tag, scalars, goals.of(tag))
         for tag, scalars in run.scalars.items()
@@ -130,7 +122,7 @@ def summaries_of(run: Run, goals: Goals) -> list[ScalarSummary]:
 
 
 def summarized(tag: str, scalars: Scalars, goal: Goal | None) -> ScalarSummary:
-    """Return a summary of ``scalars``, which has points."""
+    """Return the summary of ``scalars``, which has points."""
     steps, values, times = scalars
     finite = np.flatnonzero(np.isfinite(values))
     low = high = None

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from rich.cells import cell_len
 from rich.text import Text
 
-from runhooks.cli import formats, output
+from runhooks.cli import output
 
 _GAP = 2
 _NARROWEST_NAME = 8
@@ -26,8 +26,7 @@ class Column(NamedTuple):
     Attributes:
         title: The text above it.
         cells: One text per row.
-        rank: Where there is no room for all columns, those with the highest ranks are left out;
-            those of rank 0 never are.
+        rank: Where room is lacking, those with the highest ranks are left out; those of 0 stay.
         left: Whether the cells are aligned to the left.
         styles: The style of each cell, as rich names it.
     """
@@ -40,63 +39,58 @@ class Column(NamedTuple):
 
     @property
     def width(self) -> int:
-        """The width of the widest cell, in columns of the terminal."""
         return max(cell_len(text) for text in (self.title, *self.cells))
 
 
 def write_table(columns: Sequence[Column], curve: Callable[[int, int], str] | None = None) -> None:
-    """Print ``columns``; the first holds names, on lines of their own if nothing else helps.
+    """Print ``columns``, and what ``curve(row, width)`` draws, for which those of rank 3 make room.
 
-    Args:
-        columns: The columns, from left to right.
-        curve: ``curve(row, width)`` draws the last column; columns of rank 3 and above make room
-            for it.
+    The first holds names, which get lines of their own if nothing else helps.
     """
     columns = [_printable(column) for column in columns]
     room = output.width()
     wanted = _GAP + _CURVE[0] if curve is not None and output.has_blocks() else 0
     shown, hidden = _fitting(columns, room, wanted)
-    widths = [column.width for column in shown]
+    widths, rows = [column.width for column in shown], range(len(shown[0].cells))
     if room is not None and _total(shown) > room:
         widths[0] = max(_NARROWEST_NAME, widths[0] - _total(shown) + room)
     left = _CURVE[-1] if room is None else min(_CURVE[-1], room - _total(shown) - _GAP)
     if curve is not None and wanted and left in _CURVE:
-        rows = range(len(shown[0].cells))
         cells = [curve(row, left) for row in rows]
         shown.append(Column("curve", cells, left=True, styles=["cyan"] * len(rows)))
         widths.append(left)
     output.write(_line([(column.title, "bold") for column in shown], shown, widths))
-    for row in range(len(shown[0].cells)):
+    for row in rows:
         _write_row(row, shown, widths)
     if hidden:
-        names = formats.listed([column.title for column in hidden])
+        names = output.listed([column.title for column in hidden])
         output.say(f"{names}: in a wider terminal, or with --json", style="dim")
 
 
 def short_titles(tags: Sequence[str]) -> list[str]:
-    """Return ``tags`` in a quarter of the width each, as long as they stay distinct."""
-    return formats.shortened(tags, _share(4))
+    """Return ``tags`` in a quarter of the width each, if they stay distinct."""
+    return output.shortened(tags, _share(4))
 
 
 def short_names(names: Sequence[str]) -> list[str]:
-    """Return ``names`` in a third of the width each, as long as they stay distinct.
+    """Return ``names`` in a third of the width each, if they stay distinct.
 
-    If they are longer, their common prefix is left out; ``say_prefix`` prints it.
+    If they are longer, they lose their common prefix.
     """
     prefix = _prefix(names)
     shown = [_FOR_PREFIX + name[len(prefix) :] for name in names] if prefix else names
-    return formats.shortened(shown, _share(3))
+    return output.shortened(shown, _share(3))
 
 
 def say_prefix(names: Sequence[str]) -> None:
     """Print the common prefix that ``short_names`` left out, if it did."""
     if prefix := _prefix(names):
-        output.say(f"{_FOR_PREFIX} stands for {formats.tag(prefix)}", style="dim")
+        output.say(f"{_FOR_PREFIX} stands for {output.tag(prefix)}", style="dim")
 
 
 def _printable(column: Column) -> Column:
-    cells = [formats.printable(cell) for cell in column.cells]
-    return column._replace(title=formats.printable(column.title), cells=cells)
+    cells = [output.printable(cell) for cell in column.cells]
+    return column._replace(title=output.printable(column.title), cells=cells)
 
 
 def _total(columns: Sequence[Column]) -> int:
