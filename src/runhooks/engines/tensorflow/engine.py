@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,54 +30,43 @@ class NanLossDuringTrainingError(errors.NanLossDuringTrainingError, _Theirs):  #
     """The error of runhooks and that of TensorFlow, so that programs catch either."""
 
 
+@dataclass
 class TimelineTrace:
     """Writes traces of runs to ``<folder>/timeline-<step>.json``, for Perfetto.
 
-    The record of each run goes into the event file of the folder, for TensorBoard's graph tab.
-
-    Args:
-        folder: Where to write files.
-        output_dir: The directory of the event file.
-        graph: What runs; TensorBoard lays the record of a run over it.
-        show_dataflow: Whether to draw arrows from the producer of a tensor to its consumers.
-        show_memory: Whether to show the tensors that are alive.
+    The record of each run goes into the event file of ``output_dir``, for TensorBoard's graph tab.
 
     Attributes:
+        show_dataflow: Whether to draw arrows from the producer of a tensor to its consumers.
+        show_memory: Whether to show the tensors that are alive.
         options: The run options that a traced run needs.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        output_dir: str | os.PathLike[str],
-        graph: Any,
-        *,
-        show_dataflow: bool,
-        show_memory: bool,
-    ) -> None:
-        self.options = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE)
-        self._folder = folder
-        self._output_dir = output_dir
-        self._graph = graph
-        self._show_dataflow = show_dataflow
-        self._show_memory = show_memory
+    folder: Path
+    output_dir: str | os.PathLike[str]
+    graph: Any
+    show_dataflow: bool
+    show_memory: bool
+    options: Any = field(
+        default_factory=lambda: v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE)
+    )
 
     def add(self, step: int, run_metadata: Any) -> Path:
         """Write the trace of the run that led to ``step``; return its path."""
         trace = timeline.Timeline(run_metadata.step_stats).generate_chrome_trace_format(
-            show_dataflow=self._show_dataflow, show_memory=self._show_memory
+            show_dataflow=self.show_dataflow, show_memory=self.show_memory
         )
-        path = self._folder / f"timeline-{step}.json"
+        path = self.folder / f"timeline-{step}.json"
         path.write_text(trace)
-        writer = FileWriterCache.get(self._output_dir)
-        writer.graph(self._graph)
+        writer = FileWriterCache.get(self.output_dir)
+        writer.graph(self.graph)
         writer.add_run_metadata(run_metadata, f"step_{step}")
         writer.flush()
         return path
 
 
 class TensorFlow(Framework):
-    """TensorFlow as hooks and session layers see it; it computes its own graphs."""
+    """TensorFlow as hooks and session layers see it."""
 
     name = "tensorflow"
     may_drop_summaries = True
@@ -89,13 +79,14 @@ class TensorFlow(Framework):
         return isinstance(error, _LOST)
 
     def memory(self) -> dict[str, int]:
-        # TensorFlow counts the memory of GPUs, and not that of the CPU.
-        found: dict[str, int] = {}
-        for device in tf.config.list_logical_devices("GPU"):
-            name = device.name.removeprefix("/device:").lower()
-            info = tf.config.experimental.get_memory_info(device.name.removeprefix("/device:"))
-            found |= {f"{name}/{kind}_bytes": int(number) for kind, number in info.items()}
-        return found
+        # TensorFlow does not count that of the CPU.
+        gpus = tf.config.list_logical_devices("GPU")
+        names = [device.name.removeprefix("/device:") for device in gpus]
+        return {
+            f"{name.lower()}/{kind}_bytes": int(number)
+            for name in names
+            for kind, number in tf.config.experimental.get_memory_info(name).items()
+        }
 
     def details(self) -> dict[str, str]:
         devices = [it.name for it in tf.config.list_physical_devices()]
@@ -110,9 +101,7 @@ class TensorFlow(Framework):
         show_dataflow: bool,
         show_memory: bool,
     ) -> TimelineTrace:
-        return TimelineTrace(
-            folder, output_dir, graph, show_dataflow=show_dataflow, show_memory=show_memory
-        )
+        return TimelineTrace(folder, output_dir, graph, show_dataflow, show_memory)
 
     def share_event_file(self, writer: Any, directory: str | os.PathLike[str]) -> None:
         share_event_file(writer, directory)
@@ -122,9 +111,6 @@ class TensorFlow(Framework):
         return message if kind is None else kind.FromString(message.SerializeToString())
 
 
-_MESSAGES: dict[type, Any] = {
-    Summary: v1.Summary,
-    SessionLog: v1.SessionLog,
-}
+_MESSAGES: dict[type, Any] = {Summary: v1.Summary, SessionLog: v1.SessionLog}
 
 ENGINE = TensorFlow()

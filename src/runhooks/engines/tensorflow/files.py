@@ -1,10 +1,7 @@
 """Files of TensorFlow beside ours: its file systems, checkpoints and event files.
 
-Its savers write there, whatever runhooks itself can write to.
-
-TensorFlow's saver saves variables alone, and deletes its files without telling anybody.
-
-A ``START`` in one file hides what another file beside it has of later steps.
+Its saver saves variables alone, and deletes its files without telling anybody. A ``START`` in one
+event file hides later steps in another beside it.
 """
 
 from __future__ import annotations
@@ -36,10 +33,7 @@ def is_url(path: str | os.PathLike[str]) -> bool:
 
 
 def check_scheme(path: str | os.PathLike[str]) -> None:
-    """Raise ValueError if checkpoints cannot be at ``path``: TensorFlow does not know its scheme.
-
-    The savers of a ``tf.Graph`` are TensorFlow's, and so are the file systems they write to.
-    """
+    """Raise ValueError if ``path`` is a URL whose scheme TensorFlow, which saves, does not know."""
     scheme, separator, _ = os.fspath(path).partition("://")
     known = _gfile.get_registered_schemes()
     if separator and scheme not in known:
@@ -52,7 +46,7 @@ def check_scheme(path: str | os.PathLike[str]) -> None:
 
 
 def names_in(url: str) -> list[str]:
-    """Return the names of the files and folders in ``url``; none if there is no such folder."""
+    """Return the names in a folder; none if there is no such folder."""
     return [it.rstrip("/") for it in _gfile.listdir(url)] if _gfile.isdir(url) else []
 
 
@@ -60,16 +54,12 @@ v1 = tf.compat.v1
 
 _log = logging.getLogger("runhooks")
 
-# What follows the path of a checkpoint in the name of one of its files; of format V1, nothing if
-# it has but one file.
+# What follows the path of a checkpoint in the name of a file; of format V1, maybe nothing.
 _PART = re.compile(r"(\.index|-\d{5}-of-\d{5})$")
 
 
 def save_states(path: str, states: Mapping[str, Any], step: int) -> None:
-    """Write ``states`` for the checkpoint ``path``, before it: so no checkpoint lacks them.
-
-    Raises as ``write_checkpoint`` does, or ``tf.errors.OpError``.
-    """
+    """Write ``states`` for the checkpoint ``path``, before it, so that no checkpoint lacks them."""
     if not states:
         return
     snapshot = Snapshot({}, dict(states))
@@ -84,7 +74,7 @@ def save_states(path: str, states: Mapping[str, Any], step: int) -> None:
 
 
 def load_states(path: str) -> dict[str, Any]:
-    """Return the states saved with the checkpoint ``path``; empty if there are none, or damaged."""
+    """Return the states saved with the checkpoint ``path``; none if they are damaged."""
     try:
         if not is_url(path):
             return read_checkpoint(Path(path + HOOK_STATES)).states
@@ -102,7 +92,7 @@ def load_states(path: str) -> dict[str, Any]:
 
 
 def sweep_states(path: str) -> None:
-    """Remove the states of checkpoints beside ``path`` that no longer exist."""
+    """Remove the states of checkpoints beside ``path`` that are gone."""
     parent = os.path.dirname(path) or "."  # noqa: PTH120 - it may be a URL
     names = names_in(parent)
     checkpoints = {_PART.sub("", name) for name in names}
@@ -117,12 +107,8 @@ def sweep_states(path: str) -> None:
 def take_over_checkpoints(saver: Any, path: str, restored: str | None) -> None:
     """Let a saver that knows no checkpoint know those of its name that a session goes on from.
 
-    Else it would delete none of them, and list none as what to fall back to.
-
-    Args:
-        saver: A saver of TensorFlow's.
-        path: What it saves as, without the step.
-        restored: The checkpoint that the session was restored from; None: from none.
+    Else it would neither delete nor list them. ``path``: what it saves as, without the step;
+    ``restored``: the checkpoint that the session was restored from, if any.
     """
     if restored is None or saver.last_checkpoints:
         return
@@ -138,8 +124,7 @@ def take_over_checkpoints(saver: Any, path: str, restored: str | None) -> None:
 def respell_checkpoints(saver: Any, folder: str) -> None:
     """Let ``saver`` know its checkpoints in ``folder`` by the name that it is about to use.
 
-    Where a directory is spelled in two ways, as ``ck`` and ``./ck``, TensorFlow's saver takes one
-    checkpoint for two, and deletes a good one too early.
+    It takes ``ck/a`` and ``./ck/a`` for two checkpoints, and deletes a good one too early.
     """
     known = list(getattr(saver, "last_checkpoints", ()))
     here = os.path.realpath(folder)
@@ -153,7 +138,7 @@ def respell_checkpoints(saver: Any, folder: str) -> None:
 
 
 def check_no_other_checkpoints(checkpoint_dir: str) -> None:
-    """Raise ValueError if runhooks has saved checkpoints of another engine in a directory."""
+    """Raise ValueError if a directory has checkpoints of another engine."""
     folder = checkpoint_dir.rstrip("/")
     for name in sorted(names_in(checkpoint_dir)):
         files = [] if name.endswith(HOOK_STATES) else names_in(f"{folder}/{name}")
@@ -167,7 +152,7 @@ def check_no_other_checkpoints(checkpoint_dir: str) -> None:
 
 
 def check_saver(saver: Any) -> None:
-    """Raise TypeError for a ``runhooks.Saver``, which saves graphs of the other engines."""
+    """Raise TypeError for a ``runhooks.Saver``."""
     if isinstance(saver, Saver):
         raise TypeError(
             "the saver must be a tf.compat.v1.train.Saver, or in a Scaffold a tf.train.Checkpoint, "
@@ -183,7 +168,7 @@ class SharedEventFile:
 
     def __init__(self, writer: FileWriter) -> None:
         self._writer = writer
-        self._reached = 0  # the last step of TensorFlow's events since a session has started
+        self._reached = 0  # the last step of its events since a session has started
         self._starts = writer.starts
 
     def get_logdir(self) -> str:
@@ -193,8 +178,7 @@ class SharedEventFile:
     def add_event(self, event: Any) -> None:
         """Add ``event``, unless it is a START that would hide steps which are not made again.
 
-        TensorFlow's hooks write one each, some after the first run; where a session of runhooks
-        starts, its own START is there already.
+        TensorFlow's hooks write one each, some after the first run.
         """
         if self._starts != self._writer.starts:
             self._starts, self._reached = self._writer.starts, 0
@@ -208,15 +192,15 @@ class SharedEventFile:
         self._writer.add_event(event)
 
     def flush(self) -> None:
-        """Return when all events are written."""
+        """Write all events."""
         self._writer.flush()
 
     def close(self) -> None:
-        """Flush; the file stays open for the others who write to it."""
+        """Flush; others may write to the file."""
         self._writer.flush()
 
     def reopen(self) -> None:
-        """Continue in a new file if this one was closed or deleted."""
+        """As ``FileWriter.reopen``."""
         self._writer.reopen()
 
 
@@ -234,7 +218,7 @@ class _FileWriter(_TheirWriter):  # type: ignore[misc]
 def share_event_file(writer: FileWriter, directory: str | os.PathLike[str]) -> None:
     """Let the writers of TensorFlow's ``FileWriterCache`` for ``directory`` write to ``writer``.
 
-    Whoever asks the cache for the directory, by this path, later is given one that does, too.
+    Those that are asked for later, by this path, do so, too.
     """
     here = os.path.realpath(directory)
     cache = vars(v1.summary.FileWriterCache)

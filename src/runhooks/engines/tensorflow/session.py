@@ -339,7 +339,7 @@ def observed(session: Any) -> ObservedSession:
     return found
 
 
-#: What TensorFlow's own scaffold finds in the collections of a graph, or makes.
+#: What TensorFlow's own scaffold finds in a graph, or makes.
 _PARTS = (
     *("init_op", "ready_op", "ready_for_local_init_op"),
     *("local_init_op", "summary_op", "saver"),
@@ -434,7 +434,7 @@ class TensorFlowOpener(SessionOpener):
             runner.create_threads(session, coord=coord, daemon=True, start=True)
 
     def _restored(self, session: Session, saver: Any, directory: Place, path: Place) -> bool:
-        """Restore a checkpoint: ``path``, or the newest sound one of ``directory``, if any."""
+        """Restore ``path``, or the newest sound checkpoint of ``directory``, if any."""
         if path:
             self._restore(session, saver, os.fspath(path))
         if path or not directory:
