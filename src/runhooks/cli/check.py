@@ -8,8 +8,8 @@ import typer
 
 from runhooks import events
 from runhooks.cli import output
+from runhooks.cli.output import Column
 from runhooks.cli.runs import Json, RunPath, check_exists
-from runhooks.cli.table import Column, write_table
 
 _FEW_FILES = 10
 _DAMAGED, _GOES_BACK, _SOUND, _EMPTY = "DAMAGED", "STEPS GO BACK", "sound", "empty"
@@ -42,7 +42,7 @@ def _write(reports: Sequence[events.FileReport]) -> None:
     listed = [it for it in reports if len(reports) <= _FEW_FILES or _verdict(it) != _SOUND]
     if listed:
         styles = ["green" if it.sound else "bold red" for it in listed]
-        write_table(
+        output.write_table(
             [
                 Column("file", [output.printable(it.path) for it in listed], left=True),
                 Column("size", [output.size(it.size) for it in listed], rank=2),

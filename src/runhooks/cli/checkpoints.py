@@ -19,8 +19,8 @@ from runhooks.checkpoint.latest import (
 )
 from runhooks.checkpoint.manifest import ArraySpec
 from runhooks.cli import output
+from runhooks.cli.output import Column
 from runhooks.cli.runs import Json, check_exists, path_argument
-from runhooks.cli.table import Column, write_table
 from runhooks.errors import DataLossError, NotFoundError
 from runhooks.stores.path import AnyPath
 
@@ -149,7 +149,7 @@ def _write_list(found: Sequence[CheckpointReport], alone: bool) -> None:
         Column("", verdicts, left=True, styles=styles),
         Column("", ["latest" if it.path in sound[-1:] else "" for it in found], left=True),
     ]
-    write_table(columns)
+    output.write_table(columns)
     for it in found:
         if it.fault:
             output.say(f"{it.path.name}: {it.fault}", "red")
@@ -161,7 +161,7 @@ def _write_content(checkpoint: CheckpointReport) -> None:
     if arrays:
         output.write()
         shapes = ["x".join(map(str, it.shape)) or "scalar" for it in arrays]
-        write_table(
+        output.write_table(
             [
                 Column("array", names, left=True),
                 Column("dtype", [it.dtype for it in arrays], left=True),

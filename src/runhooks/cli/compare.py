@@ -9,19 +9,23 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from runhooks.cli import output
+from runhooks.cli.output import Column
 from runhooks.cli.runs import (
+    Goal,
+    Goals,
     Higher,
     Json,
     Lower,
     NamedRun,
     RunPaths,
+    ScalarSummary,
     Tags,
+    best_first,
     hparams_of,
     no_such,
     read_runs,
+    summaries_of,
 )
-from runhooks.cli.summary import Goal, Goals, ScalarSummary, best_first, summaries_of
-from runhooks.cli.table import Column, say_prefix, short_names, short_titles, write_table
 
 
 class _Row(NamedTuple):
@@ -88,20 +92,20 @@ def _write(rows: Sequence[_Row], goals: Goals) -> None:
     steps = ["" if it.last_step is None else str(it.last_step) for it in rows]
     names = [row.run for row in rows]
     columns = [
-        Column("run", short_names(names), left=True),
+        Column("run", output.short_names(names), left=True),
         Column("last step", steps, rank=1),
         Column("duration", times, rank=len(tags) + 3),
     ]
     common, different = _hparams([row.hparams for row in rows])
-    for title, values in zip(short_titles([*different]), different.values(), strict=True):
+    for title, values in zip(output.short_titles([*different]), different.values(), strict=True):
         columns.append(Column(title, values, rank=2))
-    for rank, (tag, title) in enumerate(zip(tags, short_titles(tags), strict=True), start=2):
+    for rank, (tag, title) in enumerate(zip(tags, output.short_titles(tags), strict=True), start=2):
         columns += _columns_of(title, [row.scalars.get(tag) for row in rows], goals.of(tag), rank)
-    write_table(columns)
+    output.write_table(columns)
     if common:
         settings = [f"{output.tag(name)} {value}" for name, value in common.items()]
         output.say(f"in all runs: {', '.join(settings)}", style="dim")
-    say_prefix(names)
+    output.say_prefix(names)
 
 
 def _hparams(rows: Sequence[Mapping[str, Any]]) -> tuple[dict[str, str], dict[str, list[str]]]:

@@ -7,10 +7,22 @@ from typing import Any
 
 from runhooks import clock, events
 from runhooks.cli import output
+from runhooks.cli.output import Column
 from runhooks.cli.plot import sparkline
-from runhooks.cli.runs import Higher, Json, Lower, NamedRun, RunPath, Tags, hparams_of, read_runs
-from runhooks.cli.summary import Extreme, Goals, ScalarSummary, summaries_of
-from runhooks.cli.table import Column, say_prefix, short_names, write_table
+from runhooks.cli.runs import (
+    Extreme,
+    Goals,
+    Higher,
+    Json,
+    Lower,
+    NamedRun,
+    RunPath,
+    ScalarSummary,
+    Tags,
+    hparams_of,
+    read_runs,
+    summaries_of,
+)
 from runhooks.events.reading.messages import KINDS
 from runhooks.stores.path import AnyPath
 
@@ -58,7 +70,7 @@ def _write_run(named: NamedRun, goals: Goals) -> None:
         output.write()
         names, values = output.shortened([*hparams]), map(output.hparam, hparams.values())
         columns = {"hyper-parameter": names, "value": [*values]}
-        write_table([Column(title, cells, left=True) for title, cells in columns.items()])
+        output.write_table([Column(title, cells, left=True) for title, cells in columns.items()])
     summaries = summaries_of(run, goals)
     if summaries:
         output.write()
@@ -125,7 +137,7 @@ def _write_scalars(run: events.Run, summaries: Sequence[ScalarSummary]) -> None:
         Column("nan/inf", non_finite, styles=["red"] * len(summaries)),
     ]
     curves = [run.scalars[it.tag] for it in summaries]
-    write_table(columns, lambda row, width: sparkline(curves[row], width))
+    output.write_table(columns, lambda row, width: sparkline(curves[row], width))
 
 
 def _extreme(extreme: Extreme | None) -> str:
@@ -140,7 +152,7 @@ def _best(summary: ScalarSummary) -> str:
 
 def _write_others(others: Sequence[dict[str, Any]]) -> None:
     spans = [output.span(it["first_step"], it["last_step"]) for it in others]
-    write_table(
+    output.write_table(
         [
             Column("other", output.shortened([it["tag"] for it in others]), left=True),
             Column("kind", [it["kind"] for it in others], left=True),
@@ -156,15 +168,15 @@ def _write_overview(runs: Sequence[NamedRun]) -> None:
     times = [_times(it.run) for it in runs]
     names = [it.name for it in runs]
     columns = [
-        Column("run", short_names(names), left=True),
+        Column("run", output.short_names(names), left=True),
         Column("tags", [str(len(of_run)) for of_run in steps], rank=2),
         Column("points", [str(sum(map(len, of_run))) for of_run in steps], rank=1),
         Column("last step", [*map(str, last)]),
         Column("duration", [output.duration(it[1] - it[0]) if it else "" for it in times], rank=3),
         Column("last point", [output.date(it[1]) if it else "" for it in times], rank=4),
     ]
-    write_table(columns)
-    say_prefix(names)
+    output.write_table(columns)
+    output.say_prefix(names)
 
 
 def _times(run: events.Run) -> tuple[float, float] | None:

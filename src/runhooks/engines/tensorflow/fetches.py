@@ -53,91 +53,6 @@ class StepChange(NamedTuple):
 UNCHANGED = StepChange((), is_known=True, increase=0)
 
 
-class StepReads:
-    """Finds which operations change the global step, and what to fetch with each.
-
-    An operation on a reference outputs the new value; one on a resource gets a read, but not in a
-    ``cond`` or a ``while_loop``: nothing outside can wait for it.
-    """
-
-    def __init__(self, graph: Any) -> None:
-        self._graph = graph
-        self._added: dict[Any, Any] = {}
-        self._changing: set[Any] = set()
-        self._version = -1
-
-    @property
-    def tensor(self) -> Any:
-        """The global step as a tensor to fetch; None if the graph has none."""
-        step = v1.train.get_global_step(self._graph)
-        return None if step is None else self._graph.as_graph_element(step)
-
-    def prepare(self) -> None:
-        """Add the reads that are missing, unless the graph is final."""
-        self._look()
-        step = v1.train.get_global_step(self._graph)
-        if self._graph.finalized or not hasattr(step, "read_value"):
-            return
-        for operation in sorted(self._changing - self._added.keys(), key=lambda op: op.name):
-            if not operation.outputs and _can_be_read(operation):
-                with (
-                    self._graph.as_default(),
-                    tf.name_scope("runhooks/"),
-                    self._graph.control_dependencies(None),
-                    self._graph.control_dependencies([operation]),
-                    self._graph.colocate_with(step.op, ignore_existing=True),
-                ):
-                    self._added[operation] = step.read_value()
-        self._version = self._graph.version
-
-    @property
-    def is_increased(self) -> bool:
-        """Whether an operation of the graph increases the global step."""
-        self._look()
-        return any(operation.type in _INCREASES for operation in self._changing)
-
-    def makers(self) -> list[Any]:
-        """Return the operations that compute a new step of the old, outside ``cond`` and loops."""
-        self._look()
-        ops = [op for op in self._graph.get_operations() if op in self._changing]
-        return [op for op in ops if _makes_step(op)]
-
-    def change(self, elements: Iterable[Any], fed: Collection[str] = ()) -> StepChange:
-        """Return what a run that fetches ``elements``, and is ``fed`` by name, does to the step."""
-        self._look()
-        found = self._changing.intersection(needed(elements, fed)) if self._changing else set()
-        if not found:
-            return UNCHANGED
-        reads = [it for op in found if (it := self._read_of(op)) is not None and it.name not in fed]
-        is_single = len(found) == 1
-        is_ordered = is_single or all(op.type in _INCREASES for op in found)
-        if len(reads) < len(found) or not is_ordered:
-            return StepChange((), is_known=False)
-        increase = _constant_increase(next(iter(found)), fed) if is_single else None
-        return StepChange(tuple(reads), is_known=True, increase=increase)
-
-    def _read_of(self, operation: Any) -> Any:
-        """Return the tensor that has the step after ``operation``, if any."""
-        if operation.outputs and _can_be_read(operation):
-            # Another read may change the order of racing operations.
-            return operation.outputs[0]
-        return self._added.get(operation)
-
-    def _look(self) -> None:
-        """Find what changes the global step, if the graph is not as it was."""
-        if self._version == self._graph.version:
-            return
-        self._version = self._graph.version
-        step = v1.train.get_global_step(self._graph)
-        if step is None:
-            self._changing = set()
-            return
-        handle = getattr(step, "handle", None)
-        tensor = step.op.outputs[0] if handle is None else handle
-        own = {read.op for read in self._added.values()}
-        self._changing = set(_changing(tensor)) - own
-
-
 def _changing(tensor: Any) -> Iterator[Any]:
     """Yield what may change the variable of which ``tensor`` is the handle or reference."""
     for op in tensor.consumers():
@@ -219,12 +134,18 @@ def accumulated(variable: Any, value: Any, update: Any) -> bool:
 
 
 class AnalyzedGraph:
-    """A ``tf.Graph``, ``launched``, with what its sessions know of it."""
+    """A ``tf.Graph``, ``launched``, with what its sessions know of it: what changes its step.
+
+    An operation on a reference outputs the new value; one on a resource gets a read, but not in a
+    ``cond`` or a ``while_loop``: nothing outside can wait for it.
+    """
 
     def __init__(self, graph: Any) -> None:
         self.launched = graph
-        self.step_reads = StepReads(graph)
         self.plans: dict[Any, Any] = BoundedCache()
+        self._reads: dict[Any, Any] = {}  # those added, by the operation before
+        self._changing: set[Any] = set()
+        self._version = -1
 
     def as_graph_element(self, element: Any) -> Any:
         """Return the tensor or operation that ``element`` is or names."""
@@ -240,6 +161,77 @@ class AnalyzedGraph:
             tensors = [f"{it}:0" for it, op in operations.items() if op.outputs]
             if near := suggestion(leaf, tensors if colon else operations):
                 add_note(error, f"nothing is named {leaf!r} in the graph{near}")
+
+    @property
+    def global_step(self) -> Any:
+        """The global step as a tensor to fetch; None if the graph has none."""
+        step = v1.train.get_global_step(self.launched)
+        return None if step is None else self.launched.as_graph_element(step)
+
+    def add_step_reads(self) -> None:
+        """Add the reads that are missing, unless the graph is final."""
+        self._look()
+        step = v1.train.get_global_step(self.launched)
+        if self.launched.finalized or not hasattr(step, "read_value"):
+            return
+        for operation in sorted(self._changing - self._reads.keys(), key=lambda op: op.name):
+            if not operation.outputs and _can_be_read(operation):
+                with (
+                    self.launched.as_default(),
+                    tf.name_scope("runhooks/"),
+                    self.launched.control_dependencies(None),
+                    self.launched.control_dependencies([operation]),
+                    self.launched.colocate_with(step.op, ignore_existing=True),
+                ):
+                    self._reads[operation] = step.read_value()
+        self._version = self.launched.version
+
+    @property
+    def increases_step(self) -> bool:
+        """Whether an operation of the graph increases the global step."""
+        self._look()
+        return any(operation.type in _INCREASES for operation in self._changing)
+
+    def step_makers(self) -> list[Any]:
+        """Return the operations that compute a new step of the old, outside ``cond`` and loops."""
+        self._look()
+        ops = [op for op in self.launched.get_operations() if op in self._changing]
+        return [op for op in ops if _makes_step(op)]
+
+    def step_change(self, elements: Iterable[Any], fed: Collection[str] = ()) -> StepChange:
+        """Return what a run that fetches ``elements``, and is ``fed`` by name, does to the step."""
+        self._look()
+        found = self._changing.intersection(needed(elements, fed)) if self._changing else set()
+        if not found:
+            return UNCHANGED
+        reads = [it for op in found if (it := self._read_of(op)) is not None and it.name not in fed]
+        is_single = len(found) == 1
+        is_ordered = is_single or all(op.type in _INCREASES for op in found)
+        if len(reads) < len(found) or not is_ordered:
+            return StepChange((), is_known=False)
+        increase = _constant_increase(next(iter(found)), fed) if is_single else None
+        return StepChange(tuple(reads), is_known=True, increase=increase)
+
+    def _read_of(self, operation: Any) -> Any:
+        """Return the tensor that has the step after ``operation``, if any."""
+        if operation.outputs and _can_be_read(operation):
+            # Another read may change the order of racing operations.
+            return operation.outputs[0]
+        return self._reads.get(operation)
+
+    def _look(self) -> None:
+        """Find what changes the global step, if the graph is not as it was."""
+        if self._version == self.launched.version:
+            return
+        self._version = self.launched.version
+        step = v1.train.get_global_step(self.launched)
+        if step is None:
+            self._changing = set()
+            return
+        handle = getattr(step, "handle", None)
+        tensor = step.op.outputs[0] if handle is None else handle
+        own = {read.op for read in self._reads.values()}
+        self._changing = set(_changing(tensor)) - own
 
 
 def analyzed(graph: Any) -> AnalyzedGraph:
@@ -288,7 +280,7 @@ def make_plan(graph: AnalyzedGraph, fetches: Any, feed_keys: Sequence[Any]) -> F
     """Resolve ``fetches``, or leave them to ``Session.run``, which says what is wrong."""
     try:
         fed = names_of(graph, feed_keys)
-        step = graph.step_reads.change(elements_of(graph, fetches), fed)
+        step = graph.step_change(elements_of(graph, fetches), fed)
     except (TypeError, ValueError, KeyError):
         return FetchPlan(None, None)
     try:

@@ -24,12 +24,13 @@ from runhooks.checkpoint.tensors import COMMIT
 from runhooks.errors import DataLossError, NotFoundError
 from runhooks.summary import FileWriter
 
+v1 = tf.compat.v1
+
 _gfile = tf.io.gfile
 
 
-def is_url(path: str | os.PathLike[str]) -> bool:
-    """Return whether ``path`` is a URL, such as ``gs://bucket/run``."""
-    return "://" in os.fspath(path)
+def _is_url(path: str) -> bool:
+    return "://" in path
 
 
 def check_scheme(path: str | os.PathLike[str]) -> None:
@@ -45,12 +46,10 @@ def check_scheme(path: str | os.PathLike[str]) -> None:
         )
 
 
-def names_in(url: str) -> list[str]:
-    """Return the names in a folder; none if there is no such folder."""
+def _names_in(url: str) -> list[str]:
+    """Return the names in a folder; none if there is none."""
     return [it.rstrip("/") for it in _gfile.listdir(url)] if _gfile.isdir(url) else []
 
-
-v1 = tf.compat.v1
 
 _log = logging.getLogger("runhooks")
 
@@ -63,7 +62,7 @@ def save_states(path: str, states: Mapping[str, Any], step: int) -> None:
     if not states:
         return
     snapshot = Snapshot({}, dict(states))
-    if not is_url(path):
+    if not _is_url(path):
         write_checkpoint(Path(path + HOOK_STATES), snapshot, global_step=step)
         return
     with tempfile.TemporaryDirectory() as folder:
@@ -76,7 +75,7 @@ def save_states(path: str, states: Mapping[str, Any], step: int) -> None:
 def load_states(path: str) -> dict[str, Any]:
     """Return the states saved with the checkpoint ``path``; none if they are damaged."""
     try:
-        if not is_url(path):
+        if not _is_url(path):
             return read_checkpoint(Path(path + HOOK_STATES)).states
         file = f"{path}{HOOK_STATES}/{COMMIT}"
         if not _gfile.exists(file):
@@ -94,13 +93,13 @@ def load_states(path: str) -> dict[str, Any]:
 def sweep_states(path: str) -> None:
     """Remove the states of checkpoints beside ``path`` that are gone."""
     parent = os.path.dirname(path) or "."  # noqa: PTH120 - it may be a URL
-    names = names_in(parent)
+    names = _names_in(parent)
     checkpoints = {_PART.sub("", name) for name in names}
     for name in names:
         if name.endswith(HOOK_STATES) and name.removesuffix(HOOK_STATES) not in checkpoints:
-            if not is_url(path):
+            if not _is_url(path):
                 discard(Path(parent, name))
-            elif names_in(f"{parent}/{name}") == [COMMIT]:
+            elif _names_in(f"{parent}/{name}") == [COMMIT]:
                 _gfile.rmtree(f"{parent}/{name}")
 
 
@@ -140,8 +139,8 @@ def respell_checkpoints(saver: Any, folder: str) -> None:
 def check_no_other_checkpoints(checkpoint_dir: str) -> None:
     """Raise ValueError if a directory has checkpoints of another engine."""
     folder = checkpoint_dir.rstrip("/")
-    for name in sorted(names_in(checkpoint_dir)):
-        files = [] if name.endswith(HOOK_STATES) else names_in(f"{folder}/{name}")
+    for name in sorted(_names_in(checkpoint_dir)):
+        files = [] if name.endswith(HOOK_STATES) else _names_in(f"{folder}/{name}")
         if COMMIT in files:
             raise ValueError(
                 f"checkpoint_dir {checkpoint_dir!r} has checkpoints of another engine, such as "

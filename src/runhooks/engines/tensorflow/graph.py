@@ -121,13 +121,13 @@ class TensorFlowGraph(BaseGraph):
         steps = steps_per_epoch(self)
         if steps is None:
             raise no_epochs(what)
-        reads = analyzed(self._graph).step_reads
+        graph = analyzed(self._graph)
         if self._epoch is None:
-            if reads.tensor is None:
+            if graph.global_step is None:
                 raise ValueError("an epoch is a number of steps: the graph needs a global step")
             with self._at_top():  # by the global step before the run
-                self._epoch = tf.add(tf.identity(reads.tensor) // steps, 1, name=EPOCH)
-        for op in reads.makers():
+                self._epoch = tf.add(tf.identity(graph.global_step) // steps, 1, name=EPOCH)
+        for op in graph.step_makers():
             if self._epoch.op not in op.control_inputs:
                 op._add_control_input(self._epoch.op)
         return self._epoch
@@ -203,7 +203,7 @@ def _steps_of(graph: AnalyzedGraph, value: Any) -> list[Any]:
     for op in graph.launched.get_operations():
         for before in {*op.control_inputs, *(tensor.op for tensor in op.inputs)}:
             followers.setdefault(before, []).append(op)
-    found, seen, waiting = [], set(), list(graph.step_reads.makers())
+    found, seen, waiting = [], set(), list(graph.step_makers())
     while waiting:
         op = waiting.pop(0)
         if op in seen:

@@ -322,7 +322,7 @@ class ObservedSession(AdoptedSession):
         return self.refresh_step()
 
     def run_plainly(self, fetches: Any, *given: Any) -> Any:
-        if fetches is not self.analyzed_graph.step_reads.tensor:
+        if fetches is not self.analyzed_graph.global_step:
             return AdoptedSession.run_plainly(self, fetches, *given)
         if self._read_step is None:
             self._read_step = self.adopted.make_callable(fetches)
@@ -421,7 +421,7 @@ class TensorFlowOpener(SessionOpener):
 
     def prepare_graph(self) -> None:
         # The user's own creator may fill no scaffold.
-        self._graph.step_reads.prepare()
+        self._graph.add_step_reads()
 
     def as_raw_session(self, session: Any) -> Any:
         if isinstance(session, Session):

@@ -139,7 +139,7 @@ class SessionState(RawSession):
 
     def refresh_step(self) -> int | None:
         """Read the global step by a run of its own."""
-        tensor = self.analyzed_graph.step_reads.tensor
+        tensor = self.analyzed_graph.global_step
         if tensor is None or self.is_over:
             return self._step
         number, values = self.begin_change(), None
@@ -237,7 +237,7 @@ class SessionState(RawSession):
             return []
         if change.reads:
             return list(change.reads)
-        tensor = self.analyzed_graph.step_reads.tensor if self.is_shared else None
+        tensor = self.analyzed_graph.global_step if self.is_shared else None
         return [] if tensor is None or tensor.name in fed else [tensor]
 
     def run_plainly(self, fetches: Any, *given: Any) -> Any:
@@ -279,7 +279,7 @@ class SessionState(RawSession):
 
     def step_part(self, fetches: Any, feed_keys: Iterable[Any] = ()) -> StepPart:
         # Other workers may increase it in any run.
-        if self.is_shared or not self.analyzed_graph.step_reads.is_increased:
+        if self.is_shared or not self.analyzed_graph.increases_step:
             return StepPart.WHOLE
         plan = make_plan(self.analyzed_graph, fetches, tuple(feed_keys))
         return StepPart.NONE if plan.step == UNCHANGED else StepPart.WHOLE
