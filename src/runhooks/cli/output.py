@@ -198,11 +198,6 @@ def date(wall_time: float) -> str:
         return number(wall_time)
 
 
-def time_of_day(wall_time: float) -> str:
-    """As ``date``, without the date."""
-    return date(wall_time).rpartition(" ")[2]
-
-
 def printable(name: str | AnyPath) -> str:
     """Return ``name`` with what cannot be printed escaped."""
     text = str(name)
@@ -275,7 +270,9 @@ def write_table(columns: Sequence[Column], curve: Callable[[int, int], str] | No
 
     The first holds names, which get lines of their own if nothing else helps.
     """
-    columns = [_printable(column) for column in columns]
+    columns = [
+        it._replace(title=printable(it.title), cells=[*map(printable, it.cells)]) for it in columns
+    ]
     room = width()
     wanted = _GAP + _CURVE[0] if curve is not None and has_blocks() else 0
     shown, hidden = _fitting(columns, room, wanted)
@@ -314,11 +311,6 @@ def say_prefix(names: Sequence[str]) -> None:
     """Print the common prefix that ``short_names`` left out, if it did."""
     if prefix := _prefix(names):
         say(f"{_FOR_PREFIX} stands for {tag(prefix)}", style="dim")
-
-
-def _printable(column: Column) -> Column:
-    cells = [printable(cell) for cell in column.cells]
-    return column._replace(title=printable(column.title), cells=cells)
 
 
 def _total(columns: Sequence[Column]) -> int:

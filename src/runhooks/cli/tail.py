@@ -98,7 +98,8 @@ def _objects(rows: Sequence[_Row]) -> Iterator[dict[str, object]]:
 
 def _write(rows: Sequence[_Row]) -> None:
     for row in rows:
-        start = f"{output.time_of_day(row.wall_time)} {row.step:>8}"
+        time_of_day = output.date(row.wall_time).rpartition(" ")[2]
+        start = f"{time_of_day} {row.step:>8}"
         line = Text(f"{start}  {output.printable(row.run)}" if row.run != "." else start)
         if row.started:
             line.append("  a session starts", "dim")

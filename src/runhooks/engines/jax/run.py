@@ -76,7 +76,7 @@ class _Divider:
     def __init__(self, body: Body, core: CoreExecutable | None, shapes: CoreResult | None) -> None:
         self._body = body
         self._given = set(body.given)
-        self._small = 0 if shapes is None else shapes.layout.small
+
         self._trees: dict[Tensor, Any] = {} if shapes is None else dict(shapes.layout.trees)
         in_core = None if core is None else core.traced.body
         self._core = set() if in_core is None else set(in_core.operations)
@@ -91,11 +91,6 @@ class _Divider:
             self._trees[tensor] = self._part(tensor.op)
         return self._trees[tensor]
 
-    def takes_more(self, trees: Iterable[Any]) -> bool:
-        """Return whether ``trees`` have arrays that are not returned in every run."""
-        leaves = jax.tree.leaves(list(trees))
-        return any(not leaf.is_new and leaf.index >= self._small for leaf in leaves)
-
     def divide(self, party: Party) -> tuple[Body, Body]:
         """Return what is computed for ``party`` before and after the core."""
         operations = self._computed(party)
@@ -106,7 +101,9 @@ class _Divider:
         made_late = {tensor for op in late for tensor in op.outputs}
         unread = {t for t in party.fetches if isinstance(t, Variable) and self.tree(t) is None}
         old = {t for t in late_inputs & self._donated if self.tree(t) is None}
-        copied = {t for t in party.fetches if self._has_new(t)}
+        copied = {
+            t for t in party.fetches if any(it.is_new for it in jax.tree.leaves(self.tree(t)))
+        }
         early_fetches = made_early & late_inputs.union(party.fetches) | unread | old
         late_fetches = made_late & set(party.fetches) | copied
         passed = {t for t in late_inputs if isinstance(t, Variable) and self.tree(t) is not None}
@@ -148,10 +145,6 @@ class _Divider:
         part = hold(values[op.outputs[0]])
         is_made_of_leaves = all(isinstance(leaf, Leaf) for leaf in jax.tree.leaves(part))
         return part if is_made_of_leaves else None
-
-    def _has_new(self, tensor: Tensor) -> bool:
-        tree = self.tree(tensor)
-        return tree is not None and any(leaf.is_new for leaf in jax.tree.leaves(tree))
 
 
 def _signature_of(given: Sequence[Any]) -> tuple[Any, ...]:
@@ -361,6 +354,7 @@ class JaxBody(BoundBody):
     def _divided(self, shapes: CoreResult | None) -> Binding:
         """Divide what the parties ask for; ``shapes`` is what the core returns."""
         divider = _Divider(self._body, self._core, shapes)
+        small = 0 if shapes is None else shapes.layout.small
         before: list[PartExecutable] = []
         after: list[PartExecutable] = []
         trees: dict[Tensor, Any] = {}
@@ -372,7 +366,8 @@ class JaxBody(BoundBody):
                     parts.append(self._executable(PartExecutable, part, party.name))
             read = {tensor: divider.tree(tensor) for tensor in (*party.fetches, *late.given)}
             read = {tensor: tree for tensor, tree in read.items() if tree is not None}
-            if wide_for is None and divider.takes_more(read.values()):
+            in_core = [it.index for it in jax.tree.leaves([*read.values()]) if not it.is_new]
+            if wide_for is None and max(in_core, default=-1) >= small:
                 wide_for = party.name
             trees.update(read)
         only_reads = not before and not after and all(type(it) is Leaf for it in trees.values())

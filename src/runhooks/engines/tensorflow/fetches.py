@@ -204,20 +204,18 @@ class AnalyzedGraph:
         found = self._changing.intersection(needed(elements, fed)) if self._changing else set()
         if not found:
             return UNCHANGED
-        reads = [it for op in found if (it := self._read_of(op)) is not None and it.name not in fed]
+        # Another read beside an output may change the order of racing operations.
+        after = [
+            op.outputs[0] if op.outputs and _can_be_read(op) else self._reads.get(op)
+            for op in found
+        ]
+        reads = [read for read in after if read is not None and read.name not in fed]
         is_single = len(found) == 1
         is_ordered = is_single or all(op.type in _INCREASES for op in found)
         if len(reads) < len(found) or not is_ordered:
             return StepChange((), is_known=False)
         increase = _constant_increase(next(iter(found)), fed) if is_single else None
         return StepChange(tuple(reads), is_known=True, increase=increase)
-
-    def _read_of(self, operation: Any) -> Any:
-        """Return the tensor that has the step after ``operation``, if any."""
-        if operation.outputs and _can_be_read(operation):
-            # Another read may change the order of racing operations.
-            return operation.outputs[0]
-        return self._reads.get(operation)
 
     def _look(self) -> None:
         """Find what changes the global step, if the graph is not as it was."""

@@ -236,15 +236,11 @@ class Session(_Session, SessionState):  # type: ignore[misc]
         )
         call = partial(self._do_call, self._make_callable_from_options(options))
         places = [names.index(tensor.name) for tensor in steps]
-        step_of = partial(_picked, places) if places else None
+        step_of = (lambda values: [values[it] for it in places]) if places else None
         return CallableRun(fetches, feed_keys, self, plan.step, direct, call, step_of)
 
 
 _own_run = Session.run
-
-
-def _picked(places: list[int], values: list[Any]) -> list[Any]:
-    return [values[place] for place in places]
 
 
 _ATTRIBUTE = "runhooks_session"
