@@ -29,8 +29,6 @@ _TRACEBACK = "RUNHOOKS_TRACEBACK"
 
 
 class _Complaints(logging.Handler):
-    """Prints warnings of the library as the command does."""
-
     def emit(self, record: logging.LogRecord) -> None:
         complain(record.getMessage())
 

@@ -34,18 +34,10 @@ class Array(NamedTuple):
 
 
 class CheckpointReport(NamedTuple):
-    """A checkpoint.
+    """A checkpoint; ``wall_time`` in seconds since the epoch, ``size`` in bytes.
 
-    Attributes:
-        path: Its directory.
-        step: The global step; None if its graph had none.
-        wall_time: When it was saved, in seconds since the epoch.
-        size: Of its files, in bytes.
-        fault: What is wrong with it, and may leave the fields below empty; None if it is sound.
-        arrays: By name.
-        metrics: By name.
-        states: The names of the hooks and inputs whose states it holds.
-        ranks: How many ranks have saved it together.
+    ``step``: None if its graph had none. ``fault``: what is wrong with it, and may leave the fields
+    below empty; None if it is sound. ``states``: of which hooks and inputs it has them.
     """
 
     path: AnyPath

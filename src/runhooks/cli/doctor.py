@@ -15,7 +15,6 @@ from runhooks.engines import EXTRAS_OF_ENGINES, framework_named
 from runhooks.errors import described
 from runhooks.version import __version__
 
-#: Those of users.
 EXTRAS = (*EXTRAS_OF_ENGINES, "cli", "mlflow", "stores", "wandb")
 
 

@@ -25,7 +25,7 @@ from runhooks.stores.path import AnyPath
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 _MANY = 10
 _WHOLE = 2**53  # a float below it that is a whole number is exact
-_LONG = 100  # the most columns of a tag
+_LONG = 100
 _CUT = "..."
 _GAP = 2
 _NARROWEST_NAME = 8
@@ -244,14 +244,9 @@ def listed(names: Sequence[str]) -> str:
 
 
 class Column(NamedTuple):
-    """One column of a table.
+    """One column of a table; ``styles`` as rich names them.
 
-    Attributes:
-        title: The text above it.
-        cells: One text per row.
-        rank: Where room is lacking, those with the highest ranks are left out; those of 0 stay.
-        left: Whether the cells are aligned to the left.
-        styles: The style of each cell, as rich names it.
+    Where room is lacking, those with the highest ranks are left out; those of rank 0 stay.
     """
 
     title: str

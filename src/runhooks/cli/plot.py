@@ -40,8 +40,6 @@ _Curve = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 class _Line(NamedTuple):
-    """The curve of one run."""
-
     name: str
     scalars: Scalars
 

@@ -62,7 +62,7 @@ _HIGH = """
     return reward rouge score ssim
 """
 
-_MOST_FILES = 3  # that are named
+_MOST_FILES = 3
 
 
 class NamedRun(NamedTuple):
@@ -77,10 +77,7 @@ def read_runs(
 ) -> list[NamedRun]:
     """Return the runs at ``paths``, each once; damage is skipped and mentioned on stderr.
 
-    Args:
-        paths: What the command line names.
-        tags: Patterns of the tags to read; None: all.
-        kind: What to read beside hyper-parameters; None: all.
+    ``tags``: patterns; ``kind``: what to read beside hyper-parameters.
 
     Raises:
         CommandError: A path has no run, a pattern matches no tag, or nothing is of this ``kind``.

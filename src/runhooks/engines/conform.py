@@ -145,14 +145,6 @@ def _text(form: Form) -> str:
     return f"{str(dtype).removeprefix('torch.')}{list(shape)}"
 
 
-def single_number(name: str, value: Any) -> float:
-    """Return ``value`` as a float; raise ValueError if it is no single number."""
-    array = np.asarray(value)
-    if array.size != 1:
-        raise ValueError(f"{name!r} must be a single number, got an array of shape {array.shape}")
-    return float(array.reshape(()))
-
-
 def compensated(total: Any, lost: Any, added: Any) -> tuple[Any, Any]:
     """Return ``total + added``, and ``lost`` with what that lacks by rounding; after Neumaier."""
     new = total + added

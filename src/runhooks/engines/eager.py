@@ -26,7 +26,6 @@ from runhooks.engines.conform import (
     compensated,
     is_inexact,
     number_as,
-    single_number,
 )
 from runhooks.graph.engine import BoundBody, BoundedCache, Engine
 from runhooks.graph.evaluate import Ready, evaluate, ready
@@ -208,7 +207,11 @@ class EagerEngine(Engine):
         return self.array(np.array([total, lost, count + added, 0.0]))
 
     def _number(self, name: str, value: Any) -> float:
-        return single_number(name, self.arrays.to_numpy(value))
+        array = np.asarray(self.arrays.to_numpy(value))
+        if array.size != 1:
+            shape = array.shape
+            raise ValueError(f"{name!r} must be a single number, got an array of shape {shape}")
+        return float(array.reshape(()))
 
     def random_key(self, seed: int, stream: int, runs: Any) -> Any:
         """Return a ``numpy.random.Generator``, unless a subclass has keys of its own."""

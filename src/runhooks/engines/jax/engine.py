@@ -1,8 +1,7 @@
 """The jax engine: a training step is an executable, to which the buffers of variables are donated.
 
 It is compiled at most twice for each form of its arguments: to return its small values, which any
-run may fetch, or large ones too. Which executables make a run depends on its fetches, never on
-earlier runs.
+run may fetch, or large ones too.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ from runhooks.engines.jax.held import (
     without_variables,
 )
 from runhooks.engines.jax.run import JaxBody
-from runhooks.errors import AbortedError, UnavailableError, add_note
+from runhooks.errors import add_note
 from runhooks.graph.engine import BoundBody, BoundedCache, Engine
 from runhooks.graph.nodes import Variable
 from runhooks.graph.plan import Body
@@ -85,7 +84,7 @@ class JaxEngine(Engine):
     def is_lost(self, error: BaseException) -> bool:
         if isinstance(error, jax.errors.JaxRuntimeError):
             return str(error).startswith(_LOST)
-        return isinstance(error, AbortedError | UnavailableError)
+        return super().is_lost(error)
 
     def constant(self, value: Any) -> Any:
         is_array = isinstance(value, np.ndarray) and value.dtype.kind in "biufcV"

@@ -100,11 +100,6 @@ class FlatBody:
     These are the leaves of the variables that it assigns, then of those that it only reads, the
     values of ``body.given``, and ``placed``: arrays among the arguments of calls, which would
     otherwise be constants, slow to compile, and no tracers to the function that takes them.
-
-    Args:
-        engine: The engine.
-        body: What it computes.
-        structures: The structures of the variables, so that JAX need not flatten them in each call.
     """
 
     def __init__(self, engine: Engine, body: Body, structures: Mapping[Variable, Any]) -> None:
@@ -118,7 +113,6 @@ class FlatBody:
         self.placed = list(self._constants.values())
 
     def by_variable(self, new: Sequence[Any]) -> dict[Variable, list[Any]]:
-        """Return the leaves of new values by variable."""
         rest = iter(new)
         pairs = zip(self.body.assigned, self._structures)  # noqa: B905 - then come those only read
         return {v: [next(rest) for _ in range(it.num_leaves)] for v, it in pairs}
@@ -238,10 +232,7 @@ class PartExecutable:
 class CoreResult(NamedTuple):
     """What a core returns, as arrays or as their shapes and dtypes.
 
-    Attributes:
-        new: The leaves of the new values of ``body.assigned``.
-        arrays: What its operations give besides.
-        layout: Where the values of tensors are among these.
+    ``new``: the leaves of the new values of ``body.assigned``; ``arrays``: what ``layout`` finds.
     """
 
     new: list[Any]
@@ -282,7 +273,6 @@ class CoreExecutable:
         )
 
     def shapes(self, args: Sequence[Any]) -> CoreResult:
-        """Return what ``args`` lead to, traced but not computed."""
         trace = cast(Any, self._operations).eval_shape
         return self.result(*self.traces.ahead(lambda: trace(*args, *self.traced.placed)))
 
@@ -380,12 +370,10 @@ def _described(body: Body) -> str:
 class Once:
     """``fn``, traced once for all arguments of the same structure, shapes, dtypes and shardings.
 
-    The graph, for the form of the results, and a step find the trace in JAX's own cache. What is no
-    array stays as it is. A result that is an argument, or another result, is the same object, which
-    tells what shares a buffer.
-
-    A trace that has drawn from a generator of NumPy or Python is not found again: the graph puts
-    that back, and the run draws what the user's own loop would.
+    The graph, for the form of the results, and a step find the trace in JAX's own cache, unless it
+    has drawn from a generator of NumPy or Python, which the graph puts back. What is no array stays
+    as it is. A result that is an argument, or another result, is the same object, which tells what
+    shares a buffer.
     """
 
     def __init__(self, fn: Callable[..., Any], name: str) -> None:

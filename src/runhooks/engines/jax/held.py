@@ -84,7 +84,6 @@ class NnxObject:
 
     @classmethod
     def of(cls, value: Any) -> NnxObject:
-        """Take an object of nnx apart."""
         graphdef, state = sys.modules["flax.nnx"].split(value)
         flat, structure = jax.tree_util.tree_flatten_with_path(state)
         # Variables of nnx add "value" to their names.
@@ -93,7 +92,6 @@ class NnxObject:
         return cls(NnxFrame(graphdef, structure, keys), [leaf for _, leaf in flat])
 
     def whole(self) -> Any:
-        """Return a new object with these arrays."""
         state = jax.tree.unflatten(self.frame.structure, self.arrays)
         return sys.modules["flax.nnx"].merge(self.frame.graphdef, state)
 
@@ -286,15 +284,8 @@ def lay_out(
 ) -> list[Any]:
     """Fill an empty ``layout`` with the values that the operations of ``body`` have in a trace.
 
-    Args:
-        layout: The layout.
-        body: The step.
-        values: The values of its tensors.
-        inputs: The arguments of the traced function.
-        new: The leaves of the variables' new values, as computed and as returned.
-
-    Returns:
-        The arrays to return, the small ones first, each in a buffer of its own.
+    ``inputs``: the arguments of that; ``new``: the leaves of new values, as computed and as
+    returned. Return the arrays to return, the small ones first, each in a buffer of its own.
     """
     found = _Arrays(inputs, new)
     made = [t for op in body.operations for t in op.outputs if t not in body.given]

@@ -62,7 +62,6 @@ class Binding:
     held: frozenset[Tensor] = frozenset()
 
     def read(self, core: CoreResult) -> dict[Tensor, Any]:
-        """Return what is read of the core."""
 
         def array(leaf: Leaf) -> Any:
             return core.new[leaf.index] if leaf.is_new else core.arrays[leaf.index]
@@ -80,7 +79,6 @@ class _Divider:
         self._trees: dict[Tensor, Any] = {} if shapes is None else dict(shapes.layout.trees)
         in_core = None if core is None else core.traced.body
         self._core = set() if in_core is None else set(in_core.operations)
-        #: The variables whose old values are gone when the core has run.
         self._donated = set(in_core.assigned) if in_core is not None and in_core.donate else set()
 
     def tree(self, tensor: Tensor) -> Any:
@@ -393,7 +391,6 @@ class JaxBody(BoundBody):
 
 
 def _note_party(error: Exception, party: str) -> None:
-    """Note on ``error`` for whom something was computed, if for a hook."""
     note_failure(error, [])
     if party != CALLER:
         add_note(error, f"in what {party} asks for")

@@ -35,11 +35,7 @@ class TimelineTrace:
     """Writes traces of runs to ``<folder>/timeline-<step>.json``, for Perfetto.
 
     The record of each run goes into the event file of ``output_dir``, for TensorBoard's graph tab.
-
-    Attributes:
-        show_dataflow: Whether to draw arrows from the producer of a tensor to its consumers.
-        show_memory: Whether to show the tensors that are alive.
-        options: The run options that a traced run needs.
+    ``options`` are those of a traced run.
     """
 
     folder: Path
@@ -52,7 +48,6 @@ class TimelineTrace:
     )
 
     def add(self, step: int, run_metadata: Any) -> Path:
-        """Write the trace of the run that led to ``step``; return its path."""
         trace = timeline.Timeline(run_metadata.step_stats).generate_chrome_trace_format(
             show_dataflow=self.show_dataflow, show_memory=self.show_memory
         )

@@ -19,7 +19,6 @@ _ATTRIBUTE = "runhooks_step_graph"
 
 v1 = tf.compat.v1
 
-#: Operations that only look at a variable.
 _READERS = {
     *("ReadVariableOp", "VarIsInitializedOp", "VariableShape", "ResourceGather"),
     *("Identity", "IsVariableInitialized", "Shape", "Size", "Rank", "SaveV2", "SaveSlices"),
@@ -46,7 +45,6 @@ class StepChange(NamedTuple):
 
     @property
     def never_decreases(self) -> bool:
-        """Whether no such run decreases the step."""
         return self.increase is not None and self.increase >= 0
 
 
@@ -148,7 +146,6 @@ class AnalyzedGraph:
         self._version = -1
 
     def as_graph_element(self, element: Any) -> Any:
-        """Return the tensor or operation that ``element`` is or names."""
         return self.launched.as_graph_element(element)
 
     def note_near_names(self, error: Exception, fetches: Any) -> None:
@@ -188,7 +185,6 @@ class AnalyzedGraph:
 
     @property
     def increases_step(self) -> bool:
-        """Whether an operation of the graph increases the global step."""
         self._look()
         return any(operation.type in _INCREASES for operation in self._changing)
 
@@ -237,7 +233,7 @@ def analyzed(graph: Any) -> AnalyzedGraph:
     found: AnalyzedGraph | None = getattr(graph, _ATTRIBUTE, None)
     if found is None:
         found = AnalyzedGraph(graph)
-        setattr(graph, _ATTRIBUTE, found)  # a circle, which goes as a whole
+        setattr(graph, _ATTRIBUTE, found)
     return found
 
 
@@ -299,7 +295,7 @@ def _direct(graph: AnalyzedGraph, fetches: Any, feed_keys: Sequence[Any]) -> Dir
 
     def place(fetch: Any) -> int | None:
         if not isinstance(fetch, tf.Tensor | tf.Operation | tf.Variable | str):
-            raise _NotDirectError  # as a tf.RaggedTensor, which is more than its values
+            raise _NotDirectError  # as a tf.RaggedTensor
         element = graph.as_graph_element(fetch)
         if not isinstance(element, tf.Tensor):
             targets[element.name] = None
@@ -369,7 +365,7 @@ def _array(name: str, value: Any, dtype: Any) -> Any:
             f"The value of a feed cannot be a tf.Tensor object, got {value!r} for {name}: feed an "
             "array, a number, a string or a list"
         )
-    if hasattr(value, "to_numpy_array"):  # a handle
+    if hasattr(value, "to_numpy_array"):
         value = value.to_numpy_array()
     # A cast wraps what is too large, for which NumPy would raise OverflowError.
     is_number = np.issubdtype(dtype, np.number)

@@ -69,7 +69,7 @@ def save_states(path: str, states: Mapping[str, Any], step: int) -> None:
         local, url = Path(folder, "states"), path + HOOK_STATES
         write_checkpoint(local, snapshot, global_step=step)
         _gfile.makedirs(url)
-        _gfile.copy(str(local / COMMIT), f"{url}/{COMMIT}", overwrite=True)  # all there is in it
+        _gfile.copy(str(local / COMMIT), f"{url}/{COMMIT}", overwrite=True)
 
 
 def load_states(path: str) -> dict[str, Any]:
@@ -171,7 +171,6 @@ class SharedEventFile:
         self._starts = writer.starts
 
     def get_logdir(self) -> str:
-        """Return the directory of the file."""
         return self._writer.get_logdir()
 
     def add_event(self, event: Any) -> None:
@@ -191,7 +190,6 @@ class SharedEventFile:
         self._writer.add_event(event)
 
     def flush(self) -> None:
-        """Write all events."""
         self._writer.flush()
 
     def close(self) -> None:
@@ -199,7 +197,6 @@ class SharedEventFile:
         self._writer.flush()
 
     def reopen(self) -> None:
-        """As ``FileWriter.reopen``."""
         self._writer.reopen()
 
 

@@ -39,7 +39,7 @@ class TensorFlowGraph(BaseGraph):
         self._graph = graph
         self._finalized_for_good = False
         self._users = 0
-        self._epoch: Any = None  # the tensor of its number
+        self._epoch: Any = None
         self._means: Kept[Any, Any] = Kept()
 
     def __repr__(self) -> str:
@@ -59,7 +59,6 @@ class TensorFlowGraph(BaseGraph):
 
     @contextmanager
     def as_default(self) -> Iterator[TensorFlowGraph]:
-        """Make it the default graph of this thread, and TensorFlow's."""
         with entered(self), self._graph.as_default():
             yield self
 
@@ -125,7 +124,7 @@ class TensorFlowGraph(BaseGraph):
         if self._epoch is None:
             if graph.global_step is None:
                 raise ValueError("an epoch is a number of steps: the graph needs a global step")
-            with self._at_top():  # by the global step before the run
+            with self._at_top():
                 self._epoch = tf.add(tf.identity(graph.global_step) // steps, 1, name=EPOCH)
         for op in graph.step_makers():
             if self._epoch.op not in op.control_inputs:
@@ -233,7 +232,7 @@ def graph_of(graph: Any) -> TensorFlowGraph:
     found: TensorFlowGraph | None = getattr(graph, _ATTRIBUTE, None)
     if found is None:
         found = TensorFlowGraph(graph)
-        setattr(graph, _ATTRIBUTE, found)  # they go together: the two are a circle
+        setattr(graph, _ATTRIBUTE, found)
     return found
 
 

@@ -127,7 +127,7 @@ class Session(_Session, SessionState):  # type: ignore[misc]
         SessionState.__init__(self, analyzed(self.graph))
         self._has_servers = bool(target)
         self._runs_by_key: dict[Any, CallableRun] = BoundedCache()
-        self._last: CallableRun | None = None  # the run that was asked for last
+        self._last: CallableRun | None = None
 
     @property
     def _sess(self) -> Any:
@@ -165,16 +165,13 @@ class Session(_Session, SessionState):  # type: ignore[misc]
     def make_callable(
         self, fetches: Any, feed_list: Any = None, accept_options: bool = False
     ) -> Callable[..., Any]:
-        """As in TensorFlow."""
         return SessionState.make_callable(self, fetches, feed_list, accept_options)
 
     def partial_run(self, handle: Any, fetches: Any, feed_dict: Any = None) -> Any:
-        """As in TensorFlow."""
         with self.made_partly():
             return v1.Session.partial_run(self, handle, fetches, feed_dict)
 
     def close(self) -> None:
-        """As in TensorFlow; may be called again."""
         self.is_over = True
         try:
             v1.Session.close(self)
@@ -182,7 +179,6 @@ class Session(_Session, SessionState):  # type: ignore[misc]
             self._forget_runs()  # callables that outlive the session release nothing
 
     def run_plainly(self, fetches: Any, *given: Any) -> Any:
-        """``Session.run`` of TensorFlow."""
         try:
             return v1.Session.run(self, fetches, *given)
         except (TypeError, ValueError) as error:
@@ -261,7 +257,6 @@ class AdoptedSession(SessionState, SessionInterface):  # type: ignore[misc]
 
     @property
     def graph(self) -> Any:
-        """The graph."""
         return self.adopted.graph
 
     @property
@@ -270,7 +265,6 @@ class AdoptedSession(SessionState, SessionInterface):  # type: ignore[misc]
 
     @property
     def sess_str(self) -> Any:
-        """The target."""
         return self.adopted.sess_str
 
     def run(
@@ -282,25 +276,20 @@ class AdoptedSession(SessionState, SessionInterface):  # type: ignore[misc]
         *,
         hooks: Literal[False] = False,
     ) -> Any:
-        """As ``Session.run``."""
         self.check_no_hooks(hooks)
         return self.run_whole(fetches, feed_dict, options, run_metadata)
 
     def run_plainly(self, fetches: Any, *given: Any) -> Any:
-        """``run`` of the session itself."""
         return self.adopted.run(fetches, *given)
 
     def partial_run_setup(self, fetches: Any, feeds: Any = None) -> Any:
-        """As in TensorFlow."""
         return self.adopted.partial_run_setup(fetches, feeds)
 
     def partial_run(self, handle: Any, fetches: Any, feed_dict: Any = None) -> Any:
-        """As in TensorFlow."""
         with self.made_partly():
             return self.adopted.partial_run(handle, fetches, feed_dict)
 
     def close(self) -> None:
-        """As in TensorFlow."""
         self.is_over = True
         self.adopted.close()
 
@@ -314,7 +303,6 @@ class ObservedSession(AdoptedSession):
 
     @property
     def global_step(self) -> int | None:
-        """The global step, read now."""
         return self.refresh_step()
 
     def run_plainly(self, fetches: Any, *given: Any) -> Any:

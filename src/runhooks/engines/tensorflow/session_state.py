@@ -67,13 +67,11 @@ def _kind(operation: Any) -> str:
     return str(operation.type).removesuffix("V2")
 
 
-#: Of run options, the largest value counts.
 _LARGEST = (
     *("trace_level", "timeout_in_ms", "inter_op_thread_pool", "output_partition_graphs"),
     "report_tensor_allocations_upon_oom",
 )
 
-#: TensorFlow's message.
 _CLOSED = "Attempted to use a closed Session."
 
 
@@ -169,13 +167,12 @@ class SessionState(RawSession):
         *,
         increases: bool = False,
     ) -> None:
-        """Note that such a run has ended.
+        """Note that such a run, which may have been foreseen, has ended.
 
         Args:
-            number: The number of the run.
-            values: What it has fetched of the global step: the largest is the new one. None: the
-                step is not known.
-            run: The run itself, where it may have been foreseen.
+            number: Its number.
+            values: Of the global step: the largest is the new one. None: it is not known.
+            run: The run.
             increases: Whether it never decreases the step.
         """
         with self._lock:
@@ -269,7 +266,6 @@ class SessionState(RawSession):
         return result
 
     def inputs_of(self, fetches: Any, feed_keys: Iterable[Any] = ()) -> list[Any]:
-        """Return the iterators and queues that ``fetches`` draw from."""
         try:
             elements = elements_of(self.analyzed_graph, fetches)
             fed = names_of(self.analyzed_graph, feed_keys)
@@ -300,7 +296,6 @@ class SessionState(RawSession):
         into: Mapping[str, np.ndarray[Any, Any]] | None = None,
         share: Share | None = None,
     ) -> Snapshot:
-        """Return the values of the global variables."""
         return Snapshot(self._values(self._variables()), {})
 
     def read(self, name: str) -> dict[str, np.ndarray[Any, Any]]:
