@@ -1,4 +1,4 @@
-"""The ``runhooks`` command, with the extra ``cli``; one file per sub-command."""
+"""The ``runhooks`` command, with the extra ``cli``."""
 
 from __future__ import annotations
 

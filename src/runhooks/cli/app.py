@@ -10,14 +10,12 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from runhooks.cli.check import check
-from runhooks.cli.checkpoints import checkpoints
-from runhooks.cli.compare import compare
+from runhooks.cli.check import check, checkpoints
 from runhooks.cli.doctor import doctor
 from runhooks.cli.export import export
 from runhooks.cli.output import CommandError, complain, console
 from runhooks.cli.plot import plot
-from runhooks.cli.show import show
+from runhooks.cli.tables import compare, show
 from runhooks.cli.tail import tail
 from runhooks.errors import OpError, described
 from runhooks.version import __version__

@@ -16,6 +16,12 @@ from tensorflow.core.protobuf import config_pb2
 from tensorflow.python.client.session import SessionInterface
 
 from runhooks.contract import PreparedRun
+from runhooks.engines.tensorflow.engine import (
+    check_no_other_checkpoints,
+    check_saver,
+    check_scheme,
+    respell_checkpoints,
+)
 from runhooks.engines.tensorflow.fetches import (
     UNCHANGED,
     AnalyzedGraph,
@@ -24,12 +30,6 @@ from runhooks.engines.tensorflow.fetches import (
     StepChange,
     analyzed,
     make_plan,
-)
-from runhooks.engines.tensorflow.files import (
-    check_no_other_checkpoints,
-    check_saver,
-    check_scheme,
-    respell_checkpoints,
 )
 from runhooks.engines.tensorflow.session_state import SessionState
 from runhooks.errors import FailedPreconditionError
