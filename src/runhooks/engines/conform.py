@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
@@ -69,7 +68,7 @@ def check_structure(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -
 
 def check_leaf(name: str, path: str, old: Form, new: Form) -> None:
     """Raise ValueError unless ``new`` has the shape of ``old`` and a dtype that fits into its."""
-    if old[0] != new[0] or not fits(new[1], old[1]):
+    if old[0] != new[0] or not _fits(new[1], old[1]):
         raise ValueError(
             f"variable {describe(name, path)} keeps its shape and dtype, {_text(old)}: the new "
             f"value is {_text(new)}; convert it where it is made"
@@ -125,7 +124,7 @@ def fitted(name: str, value: Any, form: Form) -> np.ndarray[Any, Any]:
     return array.astype(form[1])
 
 
-def fits(dtype: Any, into: Any) -> bool:
+def _fits(dtype: Any, into: Any) -> bool:
     """Return whether values of ``dtype`` become ``into`` without loss."""
     if dtype == into:
         return True
@@ -143,13 +142,3 @@ def describe(name: str, path: str) -> str:
 def _text(form: Form) -> str:
     shape, dtype = form
     return f"{str(dtype).removeprefix('torch.')}{list(shape)}"
-
-
-def compensated(total: Any, lost: Any, added: Any) -> tuple[Any, Any]:
-    """Return ``total + added``, and ``lost`` with what that lacks by rounding; after Neumaier."""
-    new = total + added
-    if not math.isfinite(new):  # infinity lacks nothing
-        return new, 0.0
-    if abs(total) >= abs(added):
-        return new, lost + ((total - new) + added)
-    return new, lost + ((added - new) + total)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias
@@ -23,7 +24,6 @@ from runhooks.engines.conform import (
     check_new_leaf,
     check_structure,
     check_unmasked,
-    compensated,
     is_inexact,
     number_as,
 )
@@ -203,7 +203,7 @@ class EagerEngine(Engine):
         added = weight if is_number else self._number(f"the weight of {name}", weight)
         number = float(value) if isinstance(value, float) else self._number(name, value)
         if added:  # without examples, the value may be NaN
-            total, lost = compensated(total, lost, number * added)
+            total, lost = _compensated(total, lost, number * added)
         return self.array(np.array([total, lost, count + added, 0.0]))
 
     def _number(self, name: str, value: Any) -> float:
@@ -265,3 +265,13 @@ def _is_held(tensor: Tensor) -> bool:
 
 def _is_key(tensor: Tensor) -> bool:
     return tensor.op.type == "RandomKey"
+
+
+def _compensated(total: Any, lost: Any, added: Any) -> tuple[Any, Any]:
+    """Return ``total + added``, and ``lost`` with what that lacks by rounding; after Neumaier."""
+    new = total + added
+    if not math.isfinite(new):  # infinity lacks nothing
+        return new, 0.0
+    if abs(total) >= abs(added):
+        return new, lost + ((total - new) + added)
+    return new, lost + ((added - new) + total)

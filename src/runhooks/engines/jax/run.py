@@ -62,7 +62,6 @@ class Binding:
     held: frozenset[Tensor] = frozenset()
 
     def read(self, core: CoreResult) -> dict[Tensor, Any]:
-
         def array(leaf: Leaf) -> Any:
             return core.new[leaf.index] if leaf.is_new else core.arrays[leaf.index]
 
@@ -75,7 +74,6 @@ class _Divider:
     def __init__(self, body: Body, core: CoreExecutable | None, shapes: CoreResult | None) -> None:
         self._body = body
         self._given = set(body.given)
-
         self._trees: dict[Tensor, Any] = {} if shapes is None else dict(shapes.layout.trees)
         in_core = None if core is None else core.traced.body
         self._core = set() if in_core is None else set(in_core.operations)
