@@ -17,7 +17,7 @@ from bench.table import Growth, Table, tabulated
 
 _COMMAND = MEASURED.format(
     imports="import io, os\n"
-    "import runhooks.cli.{command}\n"
+    "import runhooks.cli.app\n"
     "from contextlib import redirect_stdout, suppress\n"
     "from runhooks import events\n"
     "from runhooks.cli import main\n"

@@ -152,7 +152,7 @@ PROBES = {
 # Private to PyTorch, which has no public name for it.
 FOREIGN_PRIVATE = {
     "runhooks.engines.torch.engine": {"_pytorch_graph"},
-    "runhooks.engines.tensorflow.epochs": {"_add_control_input"},
+    "runhooks.engines.tensorflow.graph": {"_add_control_input"},
     "runhooks.engines.torch.objects": {"_load_from_state_dict"},  # modules override it
     "runhooks.engines.torch.states": {
         *("_indices", "_values"),  # the public ones need it coalesced

@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from runhooks.engines.numpy.engine import start_python_profile
+from runhooks.engines.numpy.engine import ENGINE
 
 
 def inner():
@@ -22,7 +22,7 @@ def calls(path):
 
 
 def test_calls_of_python_and_of_c(tmp_path):
-    stop = start_python_profile(tmp_path, 7)
+    stop = ENGINE.start_profile(tmp_path, 7)
     outer()
     path = stop()
     assert path == tmp_path / "profile-7.pstats"
@@ -31,7 +31,7 @@ def test_calls_of_python_and_of_c(tmp_path):
 
 
 def test_when_it_cannot_be_written_no_profiler_is_left(tmp_path):
-    stop = start_python_profile(tmp_path / "missing", 1)
+    stop = ENGINE.start_profile(tmp_path / "missing", 1)
     with pytest.raises(FileNotFoundError):
         stop()
     assert sys.getprofile() is None
@@ -44,7 +44,7 @@ def test_a_profiler_that_runs_is_left_alone(tmp_path):
     sys.setprofile(other)
     try:
         with pytest.raises(RuntimeError, match="profiler"):
-            start_python_profile(tmp_path, 1)
+            ENGINE.start_profile(tmp_path, 1)
         assert sys.getprofile() is other
     finally:
         sys.setprofile(None)

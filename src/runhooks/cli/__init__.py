@@ -1,4 +1,4 @@
-"""The ``runhooks`` command, which needs the extra ``cli``; one file per sub-command."""
+"""The ``runhooks`` command, with the extra ``cli``."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ _LIBRARIES = ("typer", "rich", "plotext")
 
 
 def main() -> None:
-    """Run the command; the entry point of ``runhooks``."""
-    # A reader may stop reading, as head does; the command then ends in silence, as others do.
+    """Run the command."""
+    # A reader, such as head, may stop reading: the command then ends in silence, as others do.
     if hasattr(signal, "SIGPIPE"):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     command, *names = sys.argv[1:] or [""]
     if command == "doctor" and not any(name.startswith("-") for name in names):
-        from runhooks.cli.doctor import doctor  # says what is missing, be it this command's own
+        from runhooks.cli.doctor import doctor  # it needs no extra
 
         doctor(names)
         return

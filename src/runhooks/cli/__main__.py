@@ -1,4 +1,4 @@
-"""``python -m runhooks.cli``: the command where ``runhooks`` is not on the path."""
+"""``python -m runhooks.cli``."""
 
 from runhooks.cli import main
 

@@ -10,27 +10,23 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from runhooks.cli.check import check
-from runhooks.cli.checkpoints import checkpoints
-from runhooks.cli.compare import compare
+from runhooks.cli.check import check, checkpoints
 from runhooks.cli.doctor import doctor
 from runhooks.cli.export import export
 from runhooks.cli.output import CommandError, complain, console
 from runhooks.cli.plot import plot
-from runhooks.cli.show import show
+from runhooks.cli.tables import compare, show
 from runhooks.cli.tail import tail
 from runhooks.errors import OpError, described
 from runhooks.version import __version__
 
 _REFUSED = 2
-# That of the click inside typer, or of the package click, as its version has it.
+# Of the click inside typer, or of the package click: as its version has it.
 _UsageError: Any = typer.BadParameter.__base__
-_TRACEBACK = "RUNHOOKS_TRACEBACK"  # the environment variable
+_TRACEBACK = "RUNHOOKS_TRACEBACK"
 
 
 class _Complaints(logging.Handler):
-    """Prints what the library warns of as the command does."""
-
     def emit(self, record: logging.LogRecord) -> None:
         complain(record.getMessage())
 

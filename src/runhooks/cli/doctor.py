@@ -1,6 +1,6 @@
-"""``runhooks doctor``: what is installed here, what is missing, and which devices there are.
+"""``runhooks doctor``: what is installed, what is missing, and which devices there are.
 
-It needs none of the extras, so that it can say which are missing.
+It needs none of the extras.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from runhooks.engines import EXTRAS_OF_ENGINES, framework_named
 from runhooks.errors import described
 from runhooks.version import __version__
 
-#: The extras of users; the others are for those who change runhooks.
 EXTRAS = (*EXTRAS_OF_ENGINES, "cli", "mlflow", "stores", "wandb")
 
 
@@ -26,10 +25,9 @@ def doctor(frameworks: list[str] | None = None) -> None:
     then says which devices they see. The status is 1 if one of them cannot be used.
     """
     named = frameworks or []
-    for name in named:
-        if name not in EXTRAS_OF_ENGINES:
-            known = ", ".join(EXTRAS_OF_ENGINES)
-            sys.exit(f"runhooks: doctor takes {known}, not {name!r}")
+    if unknown := [name for name in named if name not in EXTRAS_OF_ENGINES]:
+        known = ", ".join(EXTRAS_OF_ENGINES)
+        sys.exit(f"runhooks: doctor takes {known}, not {unknown[0]!r}")
     system = f"{platform.system()} {platform.machine()}"
     _say(
         f"runhooks {__version__}, Python {platform.python_version()}, {system}, "
@@ -52,7 +50,7 @@ def _say(line: str) -> None:
 
 
 def _examine(extra: str) -> None:
-    # A build for the CPU may be a package of another name, as that of TensorFlow is.
+    # A build for the CPU may have a name of its own, as tensorflow-cpu.
     versions = {name: _version(name) or _version(f"{name}-cpu") for name in _required(extra)}
     found = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
     missing = ", ".join(name for name, version in versions.items() if version is None)
@@ -76,7 +74,7 @@ def _can_be_used(name: str) -> bool:
 
 
 def _required(extra: str) -> list[str]:
-    """Return what ``extra`` requires; what runhooks itself does for ``""``."""
+    """Return what ``extra`` requires; for ``""``, what runhooks itself does."""
     found = []
     for line in metadata.requires("runhooks") or ():
         requirement, _, marker = line.partition(";")

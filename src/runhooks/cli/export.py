@@ -8,8 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from runhooks import events
-from runhooks.cli import formats, output
-from runhooks.cli.output import CommandError
+from runhooks.cli import output
 from runhooks.cli.runs import RunPath, Tags, anywhere, read_one
 from runhooks.stores.path import AnyPath, StorePath
 
@@ -54,10 +53,10 @@ def export(
     wanted = {"csv": csv, "jsonl": jsonl, "parquet": parquet}
     chosen = _chosen([name for name, flag in wanted.items() if flag], out)
     if out is None and json:
-        raise CommandError("--json needs -o FILE as well")
+        raise output.CommandError("--json needs -o FILE as well")
     is_binary = chosen == "parquet"
     if out is None and is_binary and sys.stdout.isatty():
-        raise CommandError("--parquet needs -o FILE, or a pipe, as well")
+        raise output.CommandError("--parquet needs -o FILE, or a pipe, as well")
     runs = read_one(run, tag, "scalar")
     if out is None:
         stdout = sys.stdout.buffer if is_binary else output.stdout_of_data()
@@ -70,11 +69,10 @@ def export(
 
 
 def _chosen(options: list[str], out: AnyPath | None) -> str:
-    """Return the format that an option or the ending of the file names."""
     if not options and out is not None and out.suffix.lower() in _ENDINGS:
         return _ENDINGS[out.suffix.lower()]
     if len(options) > 1 or (not options and out is not None):
-        raise CommandError(
+        raise output.CommandError(
             "export needs one of --csv, --jsonl and --parquet, or -o FILE with such an ending"
         )
     return options[0] if options else "csv"
@@ -85,7 +83,7 @@ def _write(runs: events.Runs, chosen: str, to: Any, wide: bool, hparams: bool) -
     try:
         write(to, wide, hparams)
     except (ImportError, ValueError) as error:
-        raise CommandError(str(error)) from error
+        raise output.CommandError(str(error)) from error
 
 
 def _report(runs: events.Runs, out: AnyPath, json: bool) -> None:
@@ -94,5 +92,5 @@ def _report(runs: events.Runs, out: AnyPath, json: bool) -> None:
     if json:
         output.write_json({"path": out, "runs": len(runs), "points": points, "size": size})
     else:
-        amount = f"{formats.count(points, 'point')} of {formats.count(len(runs), 'run')}"
-        output.write(f"{formats.printable(out)}: {amount}, {formats.size(size)}")
+        amount = f"{output.count(points, 'point')} of {output.count(len(runs), 'run')}"
+        output.write(f"{output.printable(out)}: {amount}, {output.size(size)}")

@@ -1,31 +1,43 @@
-"""Printing: results go to stdout, everything else to stderr.
-
-What is printed may come from files of others, so every line printed here is made ``printable``.
-"""
+"""Printing: numbers, times, names and tables as text; results to stdout, all else to stderr."""
 
 from __future__ import annotations
 
 import functools
+import itertools
 import json
+import math
 import os
+import re
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal
+from datetime import datetime
+from typing import Any, Literal, NamedTuple
 
+from rich.cells import cell_len, chop_cells
 from rich.console import Console
 from rich.text import Text
 
-from runhooks.cli.formats import printable
 from runhooks.events.reading.table import json_value
 from runhooks.stores.path import AnyPath
 
+_MINUTE, _HOUR, _DAY = 60, 3600, 86400
+_MANY = 10
+_WHOLE = 2**53  # a float below it that is a whole number is exact
+_LONG = 100
+_CUT = "..."
+_GAP = 2
+_NARROWEST_NAME = 8
+_NARROWEST_SHARE = 16
+_CURVE = range(8, 33)
+_RANK_OF_CURVE = 3
+_FOR_PREFIX = "..."
 _NO_BREAK = "\u2800"  # looks like a space, and is none
 
 
 class CommandError(Exception):
-    """The command cannot do what it was asked to do; the message says why."""
+    """The message says why the command cannot do what it was asked to do."""
 
 
 @functools.cache
@@ -35,10 +47,7 @@ def console() -> Console:
 
 
 def width() -> int | None:
-    """Return the columns that results may take: the terminal's, or those that COLUMNS gives.
-
-    None if neither is there.
-    """
+    """Return the columns of the terminal, or those that COLUMNS gives; None without either."""
     given = os.environ.get("COLUMNS", "").isdecimal()
     return console().width if given or sys.stdout.isatty() else None
 
@@ -49,15 +58,12 @@ def has_blocks() -> bool:
 
 
 def arrow(goal: Literal["min", "max"]) -> str:
-    """Return the mark of a best value: whether the lowest or the highest is the best."""
+    """Return the mark of a best value."""
     return {"min": "↓", "max": "↑"}[goal] if has_blocks() else goal
 
 
 def write(line: Text | str = "", style: str = "") -> None:
-    """Print a line of results as it is, even if it is wider than the terminal.
-
-    A ``Text`` must be printable already.
-    """
+    """Print a line of results, which is not wrapped; a ``Text`` must be printable already."""
     text = Text(printable(line)) if isinstance(line, str) else line
     if console().color_system is None:  # then this prints the same, at a hundredth of the cost
         sys.stdout.write(f"{text.plain}\n")
@@ -68,29 +74,22 @@ def write(line: Text | str = "", style: str = "") -> None:
 def say(sentence: str, style: str = "") -> None:
     """Print ``sentence`` among the results; on a terminal it is wrapped between words.
 
-    A word that is longer than a line, such as a path, stays whole, and so does what ``unbroken``
-    returns.
+    A long word, such as a path, stays whole, and so does what ``unbroken`` returns.
     """
-    room = width()
-    text = printable(sentence)
-    for line in [text] if room is None else _wrapped(text, room):
+    room, lines = width(), [printable(sentence)]
+    if room is not None:
+        indent = " " * (len(sentence) - len(sentence.lstrip(" ")))
+        wrapper = textwrap.TextWrapper(
+            room, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        )
+        lines = wrapper.wrap(lines[0])
+    for line in lines:
         write(line.replace(_NO_BREAK, " "), style)
 
 
 def unbroken(text: str) -> str:
-    """Return ``text`` for a sentence in which ``say`` does not break it at its spaces."""
+    """Return ``text`` so that ``say`` does not break it at its spaces."""
     return text.replace(" ", _NO_BREAK)
-
-
-def _wrapped(text: str, room: int) -> list[str]:
-    indent = text[: len(text) - len(text.lstrip(" "))]
-    return textwrap.wrap(
-        text,
-        room,
-        subsequent_indent=indent,
-        break_long_words=False,
-        break_on_hyphens=False,
-    ) or [""]
 
 
 def write_json(value: Any) -> None:
@@ -107,14 +106,12 @@ def write_json_lines(values: Iterable[Any]) -> None:
 
 
 class _PrintableStdout:
-    """Standard output with all but the line ends made ``printable``."""
-
     def write(self, text: str) -> None:
         sys.stdout.write("\n".join(map(printable, text.split("\n"))))
 
 
 def stdout_of_data() -> Any:
-    """Return the file that takes data as it is; a terminal gets it made ``printable``."""
+    """Return the file that takes data as they are; a terminal gets them made ``printable``."""
     return _PrintableStdout() if sys.stdout.isatty() else sys.stdout
 
 
@@ -136,3 +133,236 @@ def progress(path: AnyPath) -> Iterator[None]:
 
 def _errors() -> Console:
     return Console(stderr=True, markup=False, highlight=False, emoji=False)
+
+
+def number(value: float) -> str:
+    """Return five significant digits of ``value``; all of a whole number below a million."""
+    if math.isfinite(value) and value == int(value) and abs(value) < 1e6:
+        return str(int(value))
+    return f"{value:.5g}"
+
+
+def at_step(value: float, step: int) -> str:
+    """Return ``0.25 @100``."""
+    return f"{number(value)} @{step}"
+
+
+def hparam(value: object) -> str:
+    """Return the value of a hyper-parameter; "" for None. Whole numbers keep all digits."""
+    if isinstance(value, float):
+        return str(int(value)) if value.is_integer() and abs(value) < _WHOLE else number(value)
+    return "" if value is None else tag(str(value))
+
+
+def hparams(values: Sequence[object]) -> list[str]:
+    """Return the values of one hyper-parameter, so that those that differ look different."""
+    cells = list(map(hparam, values))
+    if len(set(cells)) < len(set(map(repr, values))):
+        cells = shortened([repr(it) if isinstance(it, float) else str(it) for it in values])
+    return ["" if it is None else cell for it, cell in zip(values, cells, strict=True)]
+
+
+def span(first: int, last: int) -> str:
+    """Return ``1..100``."""
+    return str(first) if first == last else f"{first}..{last}"
+
+
+def size(in_bytes: int) -> str:
+    """Return ``1.5 MB``."""
+    if in_bytes < 1000:
+        return f"{in_bytes} B"
+    scaled = float(min(in_bytes, 10**300))  # of a damaged checkpoint it may be anything
+    for unit in ("kB", "MB", "GB"):
+        scaled /= 1000
+        if scaled < 999.5:
+            return f"{scaled:.3g} {unit}"
+    return f"{scaled / 1000:.3g} TB"
+
+
+def duration(secs: float) -> str:
+    """Return ``2h05m``: the two largest units."""
+    if not 0 <= secs < 1e11:
+        return "?"
+    whole = int(secs)
+    for large, small, signs in ((_DAY, _HOUR, "dh"), (_HOUR, _MINUTE, "hm"), (_MINUTE, 1, "ms")):
+        if whole >= large:
+            return f"{whole // large}{signs[0]}{whole % large // small:02d}{signs[1]}"
+    return f"{whole}s"
+
+
+def date(wall_time: float) -> str:
+    """Return seconds since the epoch as local date and time; as a number if they are none."""
+    try:
+        return f"{datetime.fromtimestamp(wall_time):%Y-%m-%d %H:%M:%S}"
+    except (ValueError, OverflowError, OSError):
+        return number(wall_time)
+
+
+def printable(name: str | AnyPath) -> str:
+    """Return ``name`` with what cannot be printed escaped."""
+    text = str(name)
+    if text.isprintable():
+        return text
+    return "".join(it if it.isprintable() else it.encode("unicode_escape").decode() for it in text)
+
+
+def tag(name: str) -> str:
+    """Return ``name`` printable, without its middle if it is very long; ``''`` if it is empty."""
+    return _cut(printable(name), _LONG) or "''"
+
+
+def shortened(names: Sequence[str], width: int | None = None) -> list[str]:
+    """Return ``names`` printable, each without its middle if it is wider than ``width``.
+
+    Those that differ stay different, in more columns if need be.
+    """
+    whole, width = [printable(name) for name in names], width or _LONG
+    while len(set(short := [_cut(name, width) for name in whole])) < len(set(whole)):
+        width *= 2
+    return short
+
+
+def _cut(name: str, width: int) -> str:
+    if cell_len(name) <= width:
+        return name
+    end = (width - len(_CUT)) // 2
+    begin = width - len(_CUT) - end
+    return chop_cells(name, begin)[0] + _CUT + chop_cells(name[::-1], end)[0][::-1]
+
+
+def count(quantity: int, noun: str) -> str:
+    """Return ``1 file`` or ``2 files``."""
+    return f"{quantity} {noun}" if quantity == 1 else f"{quantity} {noun}s"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return ``names`` separated by commas: the first ten, and the number of the rest."""
+    if not names:
+        return "none"
+    rest = len(names) - _MANY
+    return ", ".join(map(tag, names[:_MANY])) + (f" and {rest} more" if rest > 0 else "")
+
+
+class Column(NamedTuple):
+    """One column of a table; ``styles`` as rich names them.
+
+    Where room is lacking, those with the highest ranks are left out; those of rank 0 stay.
+    """
+
+    title: str
+    cells: Sequence[str]
+    rank: int = 0
+    left: bool = False
+    styles: Sequence[str] = ()
+
+    @property
+    def width(self) -> int:
+        return max(cell_len(text) for text in (self.title, *self.cells))
+
+
+def write_table(columns: Sequence[Column], curve: Callable[[int, int], str] | None = None) -> None:
+    """Print ``columns``, and what ``curve(row, width)`` draws, for which those of rank 3 make room.
+
+    The first holds names, which get lines of their own if nothing else helps.
+    """
+    columns = [
+        it._replace(title=printable(it.title), cells=[*map(printable, it.cells)]) for it in columns
+    ]
+    room = width()
+    wanted = _GAP + _CURVE[0] if curve is not None and has_blocks() else 0
+    shown, hidden = _fitting(columns, room, wanted)
+    widths, rows = [column.width for column in shown], range(len(shown[0].cells))
+    if room is not None and _total(shown) > room:
+        widths[0] = max(_NARROWEST_NAME, widths[0] - _total(shown) + room)
+    left = _CURVE[-1] if room is None else min(_CURVE[-1], room - _total(shown) - _GAP)
+    if curve is not None and wanted and left in _CURVE:
+        cells = [curve(row, left) for row in rows]
+        shown.append(Column("curve", cells, left=True, styles=["cyan"] * len(rows)))
+        widths.append(left)
+    write(_line([(column.title, "bold") for column in shown], shown, widths))
+    for row in rows:
+        _write_row(row, shown, widths)
+    if hidden:
+        names = listed([column.title for column in hidden])
+        say(f"{names}: in a wider terminal, or with --json", style="dim")
+
+
+def short_titles(tags: Sequence[str]) -> list[str]:
+    """Return ``tags`` in a quarter of the width each, if they stay distinct."""
+    return shortened(tags, _share(4))
+
+
+def short_names(names: Sequence[str]) -> list[str]:
+    """Return ``names`` in a third of the width each, if they stay distinct.
+
+    If they are longer, they lose their common prefix.
+    """
+    prefix = _prefix(names)
+    shown = [_FOR_PREFIX + name[len(prefix) :] for name in names] if prefix else names
+    return shortened(shown, _share(3))
+
+
+def say_prefix(names: Sequence[str]) -> None:
+    """Print the common prefix that ``short_names`` left out, if it did."""
+    if prefix := _prefix(names):
+        say(f"{_FOR_PREFIX} stands for {tag(prefix)}", style="dim")
+
+
+def _total(columns: Sequence[Column]) -> int:
+    return sum(column.width for column in columns) + _GAP * (len(columns) - 1)
+
+
+def _fitting(
+    columns: Sequence[Column], room: int | None, for_curve: int
+) -> tuple[list[Column], list[Column]]:
+    filled = [column for column in columns if any(column.cells)]
+    if room is None:
+        return filled, []
+    widths = [column.width + _GAP for column in filled]
+    total = sum(widths) - _GAP
+    hidden: list[int] = []
+    for at in sorted(range(len(filled)), key=lambda at: (-filled[at].rank, -at)):
+        wanted = for_curve if filled[at].rank >= _RANK_OF_CURVE else 0
+        if filled[at].rank == 0 or total + wanted <= room:
+            break
+        total -= widths[at]
+        hidden.append(at)
+    left_out = set(hidden)
+    shown = [column for at, column in enumerate(filled) if at not in left_out]
+    return shown, [filled[at] for at in reversed(hidden)]
+
+
+def _write_row(row: int, columns: Sequence[Column], widths: Sequence[int]) -> None:
+    cells = [(column.cells[row], column.styles[row] if column.styles else "") for column in columns]
+    if cell_len(cells[0][0]) > widths[0]:  # whole, so that it can be copied
+        write(cells[0][0], style=cells[0][1])
+        cells[0] = ("", "")
+    write(_line(cells, columns, widths))
+
+
+def _line(
+    cells: Sequence[tuple[str, str]], columns: Sequence[Column], widths: Sequence[int]
+) -> Text:
+    line = Text()
+    for (text, style), column, room in zip(cells, columns, widths, strict=True):
+        padding = " " * (room - cell_len(text))
+        gap = " " * _GAP if line else ""
+        before, after = (gap, padding) if column.left else (gap + padding, "")
+        line.append(before).append(text, style).append(after)
+    line.rstrip()
+    return line
+
+
+def _share(of: int) -> int | None:
+    room = width()
+    return None if room is None else max(_NARROWEST_SHARE, room // of)
+
+
+def _prefix(names: Sequence[str]) -> str:
+    room = _share(3)
+    if room is None or len(names) < 2 or all(cell_len(name) <= room for name in names):
+        return ""
+    columns = zip(*names, strict=False)
+    common = itertools.takewhile(lambda letters: len(set(letters)) == 1, columns)
+    words = re.match(r".*[\W_]", "".join(letter for letter, *_ in common), re.DOTALL)
+    return words[0] if words else ""

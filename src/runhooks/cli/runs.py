@@ -1,17 +1,18 @@
-"""Reading the runs that a command line names, and the parameters that sub-commands share."""
+"""The runs that a command line names, curves in a few numbers, and parameters of sub-commands."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Sequence
+import re
+from collections.abc import Callable, Collection, Sequence
 from fnmatch import fnmatchcase
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
+import numpy as np
 import typer
 
 from runhooks import events
-from runhooks.cli.formats import count, listed
-from runhooks.cli.output import CommandError, complain, progress
+from runhooks.cli.output import CommandError, complain, count, listed, progress
 from runhooks.errors import DataLossError
 from runhooks.events.place import place
 from runhooks.near_names import suggestion
@@ -19,68 +20,53 @@ from runhooks.stores.path import AnyPath, StorePath, path_of
 
 
 def anywhere(text: str) -> AnyPath:
-    """Return the path or URL ``text``. Raises CommandError if nobody knows its scheme."""
+    """Return the path or URL ``text``; raise CommandError if nobody knows its scheme."""
     try:
         return path_of(place(path=text))
     except (ImportError, ValueError) as error:
         raise CommandError(str(error)) from error
 
 
-RunPath = Annotated[
-    Any,
-    typer.Argument(
-        metavar="RUN",
-        parser=anywhere,
-        help="An event file, the directory of a run, or a directory above runs; a path or a URL.",
-        show_default=False,
-    ),
-]
-RunPaths = Annotated[
-    list[Any],
-    typer.Argument(
-        metavar="RUN...",
-        parser=anywhere,
-        help="Event files, directories of runs, or directories above runs; paths or URLs.",
-        show_default=False,
-    ),
-]
-Tags = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--tag",
-        metavar="GLOB",
-        help="Only these tags, such as 'loss*'. May be given several times.",
-        show_default=False,
-    ),
-]
-Lower = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--min",
-        metavar="GLOB",
-        help="Tags whose lowest value is the best, where the name does not tell.",
-        show_default=False,
-    ),
-]
-Higher = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--max",
-        metavar="GLOB",
-        help="Tags whose highest value is the best.",
-        show_default=False,
-    ),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+def path_argument(metavar: str, text: str) -> Any:
+    """Return the argument that takes paths or URLs."""
+    return typer.Argument(metavar=metavar, parser=anywhere, help=text, show_default=False)
 
+
+def _globs(option: str, text: str) -> Any:
+    return typer.Option(option, metavar="GLOB", help=text, show_default=False)
+
+
+_ONE = "An event file, the directory of a run, or a directory above runs; a path or a URL."
+_SEVERAL = "Event files, directories of runs, or directories above runs; paths or URLs."
+_TAGS = "Only these tags, such as 'loss*'. May be given several times."
+_LOWER = "Tags whose lowest value is the best, where the name does not tell."
+
+RunPath = Annotated[Any, path_argument("RUN", _ONE)]
+RunPaths = Annotated[list[Any], path_argument("RUN...", _SEVERAL)]
+Tags = Annotated[list[str] | None, _globs("--tag", _TAGS)]
+Lower = Annotated[list[str] | None, _globs("--min", _LOWER)]
+Higher = Annotated[list[str] | None, _globs("--max", "Tags whose highest value is the best.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 Kind = Literal["scalar"] | None
 
-_MOST_FILES = 3  # that are named
+Goal = Literal["min", "max"]
+AnyItem = TypeVar("AnyItem")
+
+_LOW = """
+    bpc bpd cer cost divergence err error errors fid kl loss losses mae mape mse nll perplexity ppl
+    regret rmse wer
+"""
+_HIGH = """
+    acc accuracy ap auc auroc bleu correct dice f1 iou map miou mrr ndcg precision psnr r2 recall
+    return reward rouge score ssim
+"""
+
+_MOST_FILES = 3
 
 
 class NamedRun(NamedTuple):
-    """A run and a name that distinguishes it from the others of the command line."""
+    """A run, and its name among those of the command line."""
 
     name: str
     run: events.Run
@@ -91,29 +77,26 @@ def read_runs(
 ) -> list[NamedRun]:
     """Return the runs at ``paths``, each once; damage is skipped and mentioned on stderr.
 
-    Args:
-        paths: Event files, directories of runs, or directories above runs.
-        tags: Patterns of the tags to read; None: all.
-        kind: The kind of values to read beside hyper-parameters; None: all.
+    ``tags``: patterns; ``kind``: what to read beside hyper-parameters.
 
     Raises:
-        CommandError: For a path without a run, a pattern that matches no tag, and if nothing is
-            of this ``kind``.
+        CommandError: A path has no run, a pattern matches no tag, or nothing is of this ``kind``.
     """
     found: dict[AnyPath, NamedRun] = {}
     for path in paths:
         runs = _read(path, tags, kind)
         for run in runs.values():
-            named = NamedRun(_name(run, runs, alone=len(paths) == 1), run)
-            found.setdefault(run.path.resolve(), named)
-    _check_tags([it.run for it in found.values()], paths, tags, kind)
-    return list(found.values())
+            name = _name(run, runs, alone=len(paths) == 1)
+            found.setdefault(run.path.resolve(), NamedRun(name, run))
+    named = list(found.values())
+    _check_tags([it.run for it in named], paths, tags, kind)
+    return named
 
 
 def read_one(path: AnyPath, tags: Sequence[str] | None = None, kind: Kind = None) -> events.Runs:
-    """Return the runs at ``path``, as ``read_runs`` does."""
+    """As ``read_runs``, of one path."""
     runs = _read(path, tags, kind)
-    _check_tags(runs.values(), [path], tags, kind)
+    _check_tags([*runs.values()], [path], tags, kind)
     return runs
 
 
@@ -123,12 +106,12 @@ def _read(path: AnyPath, tags: Sequence[str] | None, kind: Kind) -> events.Runs:
         runs = events.read(path, tags=tags, kinds=kind)
     if not runs:
         raise CommandError(f"there is no event file in {path}")
-    mention_damage(path, runs.damages)
+    _mention_damage(path, runs.damages)
     return runs
 
 
 def hparams_of(run: events.Run) -> dict[str, Any]:
-    """Return the hyper-parameters of ``run``; none, and a complaint, if they are damaged."""
+    """Return the hyper-parameters of ``run``; if they are damaged, say so, and return none."""
     try:
         return run.hparams
     except (DataLossError, OSError) as error:
@@ -137,12 +120,11 @@ def hparams_of(run: events.Run) -> dict[str, Any]:
 
 
 def _check_tags(
-    runs: Iterable[events.Run],
+    runs: Sequence[events.Run],
     paths: Sequence[AnyPath],
     patterns: Sequence[str] | None,
     kind: Kind,
 ) -> None:
-    runs = list(runs)
     tags = {tag for run in runs for tag in run.tags}
     for pattern in patterns or ():
         if not any(matches(tag, pattern) for tag in tags):
@@ -158,8 +140,8 @@ def check_exists(path: AnyPath) -> None:
         raise CommandError(f"there is no file or directory {path}")
 
 
-def mention_damage(path: AnyPath, damages: Collection[events.Damage]) -> None:
-    """Say on stderr what was skipped, if anything was: damaged places, and files as a whole."""
+def _mention_damage(path: AnyPath, damages: Collection[events.Damage]) -> None:
+    """Say on stderr what was skipped: damaged places, and whole files."""
     places = [it for it in damages if it.skipped]
     if places:
         skipped = count(sum(it.skipped for it in places), "byte")
@@ -194,12 +176,134 @@ def _no_such_tag(pattern: str, paths: Sequence[AnyPath], kind: Kind) -> str:
 
 
 def no_such(noun: str, pattern: str, known: Collection[str], where: str) -> str:
-    """Return a sentence saying that ``pattern`` matches none of ``known``."""
+    """Return what an error says if ``pattern`` matches none of ``known``."""
     if meant := suggestion(pattern.strip("*"), known):
         return f"no {noun} {pattern!r}{where}{meant}"
     return f"no {noun} {pattern!r}{where}, which has {listed([*known])}"
 
 
 def matches(tag: str, pattern: str) -> bool:
-    """Return whether ``tag`` equals ``pattern``, or matches it as a shell pattern."""
+    """Return whether ``pattern`` is ``tag``, or a shell pattern of it."""
     return tag == pattern or fnmatchcase(tag, pattern)
+
+
+class Goals:
+    """Which value of a tag is its best: --max tells, else --min, else a word, as in ``train/loss``.
+
+    Raises:
+        CommandError: Both options have the same pattern.
+    """
+
+    def __init__(self, lower: Sequence[str] | None, higher: Sequence[str] | None) -> None:
+        self._lower = lower or ()
+        self._higher = higher or ()
+        if both := [it for it in self._lower if it in self._higher]:
+            raise CommandError(f"{both[0]!r} is given to both --min and --max")
+
+    def check(self, tags: Collection[str]) -> None:
+        """Raise CommandError if a pattern matches none of ``tags``."""
+        for option, patterns in (("--min", self._lower), ("--max", self._higher)):
+            for pattern in patterns:
+                if not any(matches(tag, pattern) for tag in tags):
+                    raise CommandError(
+                        f"{option}: {no_such('scalar', pattern, sorted(tags), ' in the table')}"
+                    )
+
+    def of(self, tag: str) -> Goal | None:
+        """Return the goal of ``tag``; None if nothing tells, or if its words disagree."""
+        if any(matches(tag, pattern) for pattern in self._higher):
+            return "max"
+        if any(matches(tag, pattern) for pattern in self._lower):
+            return "min"
+        words = set(re.findall(r"[a-z]+\d?", re.sub(r"([a-z])([A-Z])", r"\1 \2", tag).lower()))
+        low, high = words.isdisjoint(_HIGH.split()), words.isdisjoint(_LOW.split())
+        if low == high:
+            return None
+        return "min" if low else "max"
+
+    def decided(self, tag: str) -> Goal:
+        """Return the goal of ``tag``; raise CommandError if nothing tells."""
+        goal = self.of(tag)
+        if goal is None:
+            raise CommandError(
+                f"say which values of {tag!r} are the best: --min {tag!r} or --max {tag!r}"
+            )
+        return goal
+
+
+class Extreme(NamedTuple):
+    """A value and the first step at which it occurs."""
+
+    value: float
+    step: int
+
+
+class ScalarSummary(NamedTuple):
+    """The points of a scalar tag; times are in seconds since the epoch.
+
+    ``first_step`` is the least step and ``last_step`` the greatest. ``min``, ``max`` and ``best``
+    are of the finite values, None without any; ``best`` is None without a ``goal``, too.
+    """
+
+    tag: str
+    points: int
+    first_step: int
+    last_step: int
+    first_time: float
+    last_time: float
+    first: float
+    last: float
+    min: Extreme | None
+    max: Extreme | None
+    best: Extreme | None
+    goal: Goal | None
+    non_finite: int
+
+
+def best_first(
+    items: Sequence[AnyItem], goal: Goal, summary_of: Callable[[AnyItem], ScalarSummary | None]
+) -> list[AnyItem]:
+    """Return ``items`` in the order of their best values, those without one last."""
+
+    def key(item: AnyItem) -> float:
+        summary = summary_of(item)
+        if summary is None or summary.min is None or summary.max is None:
+            return np.inf
+        return summary.min.value if goal == "min" else -summary.max.value
+
+    return sorted(items, key=key)
+
+
+def summaries_of(run: events.Run, goals: Goals) -> list[ScalarSummary]:
+    """Return the summary of each scalar tag that has points."""
+    return [
+        summarized(tag, scalars, goals.of(tag))
+        for tag, scalars in run.scalars.items()
+        if len(scalars.steps)
+    ]
+
+
+def summarized(tag: str, scalars: events.Scalars, goal: Goal | None) -> ScalarSummary:
+    """Return the summary of ``scalars``, which has points."""
+    steps, values, times = scalars
+    finite = np.flatnonzero(np.isfinite(values))
+    low = high = None
+    if len(finite):
+        at_low, at_high = finite[values[finite].argmin()], finite[values[finite].argmax()]
+        low = Extreme(float(values[at_low]), int(steps[at_low]))
+        high = Extreme(float(values[at_high]), int(steps[at_high]))
+    return ScalarSummary(
+        tag=tag,
+        points=len(values),
+        first_step=int(steps.min()),
+        last_step=int(steps.max()),
+        first_time=float(times[0]),
+        last_time=float(times[-1]),
+        first=float(values[0]),
+        last=float(values[-1]),
+        min=low,
+        max=high,
+        best={"min": low, "max": high, None: None}[goal],
+        goal=goal,
+        non_finite=len(values) - len(finite),
+    )

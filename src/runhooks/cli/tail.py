@@ -11,7 +11,7 @@ from typing import NamedTuple
 from rich.cells import cell_len
 from rich.text import Text
 
-from runhooks.cli import formats, output
+from runhooks.cli import output
 from runhooks.cli.runs import Json, RunPath, Tags, check_exists
 from runhooks.events import SessionStatus, StreamPoint
 from runhooks.events.reading.messages import SCALAR, SESSION_LOG, Wanted
@@ -51,14 +51,11 @@ def tail(run: RunPath, tag: Tags = None, json: Json = False) -> None:
 
 
 class _Row(NamedTuple):
-    """The values that a run wrote at one step, by tag, or the start of a session there.
-
-    ``wall_time``: of the first of them, in seconds since the epoch.
-    """
+    """The values that a run wrote at one step, by tag, or the start of a session there."""
 
     run: str
     step: int
-    wall_time: float
+    wall_time: float  # of the first, in seconds since the epoch
     values: dict[str, float]
     started: bool = False
 
@@ -86,7 +83,6 @@ def _rows(points: Iterable[StreamPoint]) -> Iterator[_Row]:
 
 
 def _last(rows: Iterable[_Row]) -> list[_Row]:
-    """Return the rows that were written last."""
     found = heapq.nlargest(_ROWS_BEFORE, enumerate(rows), lambda it: (it[1].wall_time, it[0]))
     return [row for _, row in reversed(found)]
 
@@ -102,19 +98,21 @@ def _objects(rows: Sequence[_Row]) -> Iterator[dict[str, object]]:
 
 def _write(rows: Sequence[_Row]) -> None:
     for row in rows:
-        start = f"{formats.time_of_day(row.wall_time)} {row.step:>8}"
-        line = Text(f"{start}  {formats.printable(row.run)}" if row.run != "." else start)
+        time_of_day = output.date(row.wall_time).rpartition(" ")[2]
+        start = f"{time_of_day} {row.step:>8}"
+        line = Text(f"{start}  {output.printable(row.run)}" if row.run != "." else start)
         if row.started:
             line.append("  a session starts", "dim")
-        _append(line, row)
+        _append(line, row.values)
         output.write(line)
     sys.stdout.flush()
 
 
-def _append(line: Text, row: _Row) -> None:
-    room, indent, used = output.width(), cell_len(line.plain), cell_len(line.plain)
-    for tag, value in row.values.items():
-        name, number = formats.tag(tag), formats.number(value)
+def _append(line: Text, values: dict[str, float]) -> None:
+    room = output.width()
+    indent = used = cell_len(line.plain)
+    for tag, value in values.items():
+        name, number = output.tag(tag), output.number(value)
         width = cell_len(name) + len(number) + 3
         if room is not None and used > indent and used + width > room:
             line.append("\n" + " " * indent)

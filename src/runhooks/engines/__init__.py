@@ -1,11 +1,12 @@
 """The engines, one folder a framework, imported when the first graph of that engine is made.
 
-``EagerEngine`` is the base for an engine of your own, ``register_engine`` gives it a name.
+``EagerEngine`` is the base of one of your own, to which ``register_engine`` gives a name.
 """
 
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from functools import partial
 from typing import cast
 
@@ -25,7 +26,7 @@ __all__ = [
     "require_framework",
 ]
 
-#: The extras that install the framework of an engine; each has the engine's name.
+#: The engines whose framework an extra of that name installs.
 EXTRAS_OF_ENGINES = ("jax", "torch", "tensorflow")
 
 #: The framework that each engine needs, and the folder that has it.
@@ -44,22 +45,15 @@ def require_framework(engine: str) -> None:
 
 
 def framework_named(name: str) -> Framework:
-    """Return what ``name``, such as ``"tensorflow"``, is to hooks and session layers; imports it.
-
-    Raises ImportError, or whatever a broken installation raises.
-    """
+    """Import the framework of an engine; raise ImportError, or what a broken one raises."""
     require_framework(name)
     module = importlib.import_module(f"runhooks.engines.{_FRAMEWORKS.get(name, name)}.engine")
     framework: Framework = module.ENGINE
     return framework
 
 
-def _load(name: str) -> Engine:
-    return cast(Engine, framework_named(name))
-
-
 for _name in _FRAMEWORKS:
-    register_engine(_name, partial(_load, _name))
+    register_engine(_name, partial(cast(Callable[[str], Engine], framework_named), _name))
 
 find_default_graph_with(foreign.default_graph)
 find_group_with(foreign.find_group)

@@ -1,8 +1,7 @@
-"""Checks of a variable's values: the structure, shapes and dtypes stay as they were."""
+"""Checks that the structure, shapes and dtypes of a variable stay as they were."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
@@ -17,11 +16,7 @@ Form: TypeAlias = tuple[tuple[int, ...], Any]
 
 
 def as_numbers(name: str, path: str, leaf: Any) -> np.ndarray[Any, Any]:
-    """Return a leaf of a variable's initial value as an array of NumPy.
-
-    Raises:
-        TypeError: If it holds something other than numbers.
-    """
+    """Return a leaf of an initial value as an array; raise TypeError if it is not of numbers."""
     check_unmasked(name, path, leaf)
     array = np.asarray(leaf)
     if array.dtype.hasobject or array.dtype.names or array.dtype.kind in "SUMm":
@@ -35,7 +30,7 @@ def as_numbers(name: str, path: str, leaf: Any) -> np.ndarray[Any, Any]:
 
 
 def check_unmasked(name: str, path: str, leaf: Any) -> None:
-    """Raise TypeError for a masked array, whose mask a variable would not keep."""
+    """Raise TypeError for a masked array, as the mask would be lost."""
     if isinstance(leaf, np.ma.MaskedArray):
         raise TypeError(
             f"variable {describe(name, path)} cannot hold a masked array: give "
@@ -73,7 +68,7 @@ def check_structure(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -
 
 def check_leaf(name: str, path: str, old: Form, new: Form) -> None:
     """Raise ValueError unless ``new`` has the shape of ``old`` and a dtype that fits into its."""
-    if old[0] != new[0] or not fits(new[1], old[1]):
+    if old[0] != new[0] or not _fits(new[1], old[1]):
         raise ValueError(
             f"variable {describe(name, path)} keeps its shape and dtype, {_text(old)}: the new "
             f"value is {_text(new)}; convert it where it is made"
@@ -81,9 +76,9 @@ def check_leaf(name: str, path: str, old: Form, new: Form) -> None:
 
 
 def check_new_leaf(name: str, path: str, old: Form, new: Form) -> None:
-    """As ``check_leaf``, of what a run computed: a float of fewer bits has been rounded on the way.
+    """As ``check_leaf``, but also for a float of fewer bits, which a run has rounded.
 
-    A single float32 is taken for a float64, which may have been a number of Python.
+    A single float32 may become a float64: it may have been a number of Python.
     """
     check_leaf(name, path, old, new)
     is_number = new[0] == () and str(new[1]).endswith("float32")
@@ -98,17 +93,13 @@ def is_inexact(dtype: Any) -> bool:
     """Return whether a dtype, maybe one of ml_dtypes, is of floats or complex numbers."""
     try:
         found = np.dtype(dtype)
-    except TypeError:  # one that NumPy does not know, such as a random key's
+    except TypeError:  # that of a random key, say
         return False
     return found.kind in "fc" or (found.kind == "V" and "float" in found.name)
 
 
 def number_as(name: str, path: str, number: float, dtype: Any) -> Any:
-    """Return a Python number, which has no dtype of its own, as ``dtype``.
-
-    Raises:
-        ValueError: If it does not fit: a fraction into integers, or too large.
-    """
+    """Return a Python number as ``dtype``; raise ValueError if it does not fit."""
     takes_fractions = is_inexact(dtype)
     try:
         if isinstance(number, int) or takes_fractions:
@@ -121,10 +112,10 @@ def number_as(name: str, path: str, number: float, dtype: Any) -> Any:
 
 
 def fitted(name: str, value: Any, form: Form) -> np.ndarray[Any, Any]:
-    """Return ``value``, a number or an array of any library, as an array of ``form`` for a part.
+    """Return a number, or an array of any library, as an array of ``form``.
 
     Raises:
-        ValueError: If it has another shape, or a dtype that does not fit.
+        ValueError: If it does not fit.
     """
     if isinstance(value, int | float) and not isinstance(value, np.generic):
         value = number_as(name, "", value, form[1])
@@ -133,39 +124,21 @@ def fitted(name: str, value: Any, form: Form) -> np.ndarray[Any, Any]:
     return array.astype(form[1])
 
 
-def fits(dtype: Any, into: Any) -> bool:
+def _fits(dtype: Any, into: Any) -> bool:
     """Return whether values of ``dtype`` become ``into`` without loss."""
     if dtype == into:
         return True
     try:
         return bool(np.can_cast(dtype, into, "safe"))
-    except TypeError:  # a dtype that NumPy does not know, such as a random key's
+    except TypeError:  # that of a random key, say
         return False
 
 
 def describe(name: str, path: str) -> str:
-    """Return the name of a leaf of a variable, for messages: ``'state' at 'params/w'``."""
+    """Return ``'state' at 'params/w'``, for messages."""
     return f"{name!r} at {path!r}" if path else repr(name)
 
 
 def _text(form: Form) -> str:
     shape, dtype = form
     return f"{str(dtype).removeprefix('torch.')}{list(shape)}"
-
-
-def single_number(name: str, value: Any) -> float:
-    """Return ``value``, called ``name``, as a float; raise ValueError if it is no single number."""
-    array = np.asarray(value)
-    if array.size != 1:
-        raise ValueError(f"{name!r} must be a single number, got an array of shape {array.shape}")
-    return float(array.reshape(()))
-
-
-def compensated(total: Any, lost: Any, added: Any) -> tuple[Any, Any]:
-    """Return ``total + added``, and ``lost`` with what that lacks by rounding; after Neumaier."""
-    new = total + added
-    if not math.isfinite(new):  # infinity lacks nothing
-        return new, 0.0
-    if abs(total) >= abs(added):
-        return new, lost + ((total - new) + added)
-    return new, lost + ((added - new) + total)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias
@@ -23,10 +24,8 @@ from runhooks.engines.conform import (
     check_new_leaf,
     check_structure,
     check_unmasked,
-    compensated,
     is_inexact,
     number_as,
-    single_number,
 )
 from runhooks.graph.engine import BoundBody, BoundedCache, Engine
 from runhooks.graph.evaluate import Ready, evaluate, ready
@@ -42,8 +41,8 @@ _NUMPY = (np.ndarray, np.generic)
 class EagerEngine(Engine):
     """Evaluates a graph operation by operation; pytrees: lists, tuples, dicts and dataclasses.
 
-    A subclass names the library whose arrays variables hold, and overrides what the library does
-    in its own way. ``examples/engine_mlx.py`` is a whole one:
+    A subclass names the library whose arrays variables hold, and overrides what that does in its
+    own way. ``examples/engine_mlx.py`` is a whole one:
 
         class CupyEngine(EagerEngine):
             name = "cupy"
@@ -51,9 +50,8 @@ class EagerEngine(Engine):
 
         runhooks.engines.register_engine("cupy", CupyEngine)
 
-    Functions are called with copies of what variables hold (``arrays.snapshot``), with which they
-    may do as they like. Arrays of NumPy that they would be called with, as an input may give them,
-    become arrays of the library. What is fetched is a copy too.
+    Functions are called with copies of what variables hold (``arrays.snapshot``), which they may
+    change, and with arrays of the library in the place of NumPy's. What is fetched is a copy too.
     """
 
     def bind(
@@ -61,15 +59,14 @@ class EagerEngine(Engine):
     ) -> BoundBody:
         evaluate = self.evaluator(body.operations)
         taken, assigned = (*body.assigned, *body.kept, *body.given), body.assigned
-        # A caller may change what it gets back.
         fetches = [(tensor, self._getter(tensor)) for tensor in body.fetches]
-        is_fed = not set(assigned).isdisjoint(body.given)  # reads see that, assignments the old
+        is_fed = not set(assigned).isdisjoint(body.given)  # assignments see the old value
 
         def step(*args: Any) -> list[Any]:
             values = dict(zip(taken, args))  # noqa: B905 - as many, and every step does it
             old: Any = dict(zip(assigned, args)) if is_fed else values  # noqa: B905 - more follow
             new = evaluate(values, old)
-            # A comprehension, even of nothing, costs a tenth of a microsecond.
+            # An empty comprehension costs a tenth of a microsecond.
             fetched = [get(values[tensor]) for tensor, get in fetches] if fetches else ()
             return [*map(new.__getitem__, assigned), fetched]
 
@@ -79,25 +76,25 @@ class EagerEngine(Engine):
         """Note what is known about an ``error`` out of a run."""
 
     def evaluator(self, operations: Sequence[Operation]) -> Evaluate:
-        """Return a function that puts the outputs of ``operations`` into the values it is given.
+        """Return a function that adds the outputs of ``operations`` to the values it is given.
 
         It returns the variables' new values.
         """
         return partial(evaluate, self.ready(operations), self.conform)
 
     def ready(self, operations: Sequence[Operation]) -> list[Ready]:
-        """Return ``operations``, in order, as they are evaluated."""
+        """Return ``operations`` as they are evaluated."""
         return ready(operations, self.reader)
 
     def reader(self, op: Operation) -> ReadArgs:
-        """Return what reads the arguments that the function of ``op`` is called with."""
+        """Return what reads the arguments of ``op``."""
         if op.type == UPDATE:
             return op.read_args
         read, constant = self.handed(op), self.constant
         return lambda values: tuple([constant(arg) for arg in read(values)])
 
     def handed(self, op: Operation) -> ReadArgs:
-        """Return what reads the arguments of ``op``; its function may change these."""
+        """As ``reader``, of arguments that the function may change."""
         own = [(t, self._getter(t) if _is_held(t) or _is_key(t) else _same) for t in op.inputs]
         if all(get is _same for _, get in own):
             return op.read_args
@@ -106,28 +103,26 @@ class EagerEngine(Engine):
 
     def _getter(self, tensor: Tensor) -> Callable[[Any], Any]:
         """Return what makes of the value of ``tensor`` one that its reader may change."""
-        if not _is_key(tensor):
-            return self.own if _is_held(tensor) else self.fetched(tensor)
-        # A generator changes as it is used. What one reader draws must not depend on whether
-        # another, such as a hook on its due step, has drawn before.
-        return self.own_key
+        if _is_key(tensor):
+            return self.own_key
+        return self.own if _is_held(tensor) else self.fetched(tensor)
 
     def own(self, value: Any) -> Any:
-        """Return a copy of ``value``; what is done to it does not reach ``value``."""
+        """Return a copy of ``value``."""
         if self.arrays.owns(type(value)):
             return self.arrays.snapshot(value)
         return self.map_leaves(self._own_leaf, value)
 
     def own_key(self, key: Any) -> Any:
-        """Return a random key in the state of ``key``; drawing from one leaves the other alone."""
+        """Return a copy of a random key: what one reader draws must not depend on another's."""
         return copy.deepcopy(key)
 
     def fetched(self, tensor: Tensor) -> Callable[[Any], Any]:
-        """Return what makes of the value of ``tensor`` one for whoever has fetched it."""
+        """Return what makes of the value of ``tensor`` the one that is fetched."""
         return self.own
 
     def array(self, value: Any) -> Any:
-        """Return a number, or an array of another library, as an array on the default device."""
+        """Return a number, or an array of any library, as an array on the default device."""
         return self.arrays.from_numpy(np.asarray(value))
 
     def cast(self, new: Any, old: Any) -> Any:
@@ -138,7 +133,6 @@ class EagerEngine(Engine):
         return self.arrays.from_numpy(host.astype(self.host_form(old)[1]), old)
 
     def constant(self, value: Any) -> Any:
-        """Return ``value`` with arrays of the library in the place of those of NumPy."""
         if isinstance(value, _NUMPY):
             return self.array(value) if value.dtype.kind in "biufcV" else value
         if isinstance(value, dict | list | tuple):
@@ -150,11 +144,7 @@ class EagerEngine(Engine):
         return self.with_leaves(value, [self.initial_leaf(name, *leaf) for leaf in leaves])
 
     def initial_leaf(self, name: str, path: str, leaf: Any) -> Any:
-        """Return a copy of a leaf of a variable's initial value.
-
-        Raises:
-            TypeError: If it is not an array or a number.
-        """
+        """Return a copy of a leaf of an initial value; raise TypeError if it is none of numbers."""
         if self.arrays.owns(type(leaf)):
             return self.arrays.snapshot(leaf)
         self.check_initial_leaf(name, path, leaf)
@@ -213,11 +203,15 @@ class EagerEngine(Engine):
         added = weight if is_number else self._number(f"the weight of {name}", weight)
         number = float(value) if isinstance(value, float) else self._number(name, value)
         if added:  # without examples, the value may be NaN
-            total, lost = compensated(total, lost, number * added)
+            total, lost = _compensated(total, lost, number * added)
         return self.array(np.array([total, lost, count + added, 0.0]))
 
     def _number(self, name: str, value: Any) -> float:
-        return single_number(name, self.arrays.to_numpy(value))
+        array = np.asarray(self.arrays.to_numpy(value))
+        if array.size != 1:
+            shape = array.shape
+            raise ValueError(f"{name!r} must be a single number, got an array of shape {shape}")
+        return float(array.reshape(()))
 
     def random_key(self, seed: int, stream: int, runs: Any) -> Any:
         """Return a ``numpy.random.Generator``, unless a subclass has keys of its own."""
@@ -241,10 +235,7 @@ class EagerEngine(Engine):
         return self.arrays.snapshot(leaf) if self.arrays.owns(type(leaf)) else leaf
 
     def conform_leaf(self, name: str, path: str, old: Any, new: Any) -> Any:
-        """Return a copy of a leaf of a new value as the variable holds it.
-
-        Raises as ``conform``.
-        """
+        """As ``conform``, for a leaf."""
         is_number = isinstance(new, int | float) and not isinstance(new, np.generic)
         if is_number and not old.shape:
             number = number_as(name, path, new, self.host_form(old)[1])
@@ -268,9 +259,19 @@ def _same(value: Any) -> Any:
 
 
 def _is_held(tensor: Tensor) -> bool:
-    """Return whether its value is that of a variable, the old or the new one."""
+    """Return whether it is the old or the new value of a variable."""
     return isinstance(tensor, Variable) or tensor.op.assigns is not None
 
 
 def _is_key(tensor: Tensor) -> bool:
     return tensor.op.type == "RandomKey"
+
+
+def _compensated(total: Any, lost: Any, added: Any) -> tuple[Any, Any]:
+    """Return ``total + added``, and ``lost`` with what that lacks by rounding; after Neumaier."""
+    new = total + added
+    if not math.isfinite(new):  # infinity lacks nothing
+        return new, 0.0
+    if abs(total) >= abs(added):
+        return new, lost + ((total - new) + added)
+    return new, lost + ((added - new) + total)

@@ -1,13 +1,9 @@
-"""Graphs, sessions and groups that a framework has of its own, found without importing it.
-
-A program that has such a graph or session has imported the framework already.
-"""
+"""Graphs, sessions and groups of frameworks, which a program that has one has imported."""
 
 from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable
 from typing import Any
 
 from runhooks.contract import RawSession
@@ -17,7 +13,8 @@ from runhooks.ranks import Group
 
 def default_graph() -> BaseGraph | None:
     """Return TensorFlow's default graph, where it builds one; None where it is eager or absent."""
-    found: BaseGraph | None = _ask_tensorflow(lambda theirs: theirs.current_graph())
+    theirs = _tensorflow()
+    found: BaseGraph | None = None if theirs is None else theirs.current_graph()
     return found
 
 
@@ -29,10 +26,9 @@ def graph_of(graph: Any) -> BaseGraph:
     """
     if isinstance(graph, BaseGraph):
         return graph
-    found: BaseGraph | None = _ask_tensorflow(lambda theirs: theirs.known_graph(graph))
-    if found is None:
-        raise TypeError(f"graph must be a Graph, or TensorFlow's, got {graph!r}")
-    return found
+    if isinstance(found := _known(graph), BaseGraph):
+        return found
+    raise TypeError(f"graph must be a Graph, or TensorFlow's, got {graph!r}")
 
 
 def session_of(session: Any) -> RawSession:
@@ -43,18 +39,22 @@ def session_of(session: Any) -> RawSession:
     """
     if isinstance(session, RawSession):
         return session
-    found: RawSession | None = _ask_tensorflow(lambda theirs: theirs.known_session(session))
-    if found is None:
-        raise TypeError(f"session must be a RawSession, or TensorFlow's, got {session!r}")
-    return found
+    if isinstance(found := _known(session), RawSession):
+        return found
+    raise TypeError(f"session must be a RawSession, or TensorFlow's, got {session!r}")
 
 
-def _ask_tensorflow(ask: Callable[[Any], Any]) -> Any:
-    """Call ``ask`` with the module ``graph``; return None if TensorFlow is not imported."""
-    # While TensorFlow is being imported it lacks this.
+def _known(value: Any) -> Any:
+    """Return a graph or a session of TensorFlow as hooks ask of it; None if it is neither."""
+    theirs = _tensorflow()
+    return None if theirs is None else theirs.known(value)
+
+
+def _tensorflow() -> Any:
+    """Return the module of TensorFlow's graphs; None if TensorFlow is not imported, or not yet."""
     if not hasattr(sys.modules.get("tensorflow"), "compat"):
         return None
-    return ask(importlib.import_module("runhooks.engines.tensorflow.graph"))
+    return importlib.import_module("runhooks.engines.tensorflow.graph")
 
 
 # By the module that a program has imported if it has joined a group of that framework.

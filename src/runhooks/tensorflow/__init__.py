@@ -1,16 +1,15 @@
 """``runhooks.tensorflow``: sessions and hooks for programs that build a ``tf.Graph``.
 
-A program of ``tf.compat.v1.train`` changes one import:
+A program changes one import, of ``tf.compat.v1.train`` or of ``tf.estimator``:
 
-    from runhooks.tensorflow import train
+    from runhooks.tensorflow import estimator, train
 
-One that says ``tf.estimator.SessionRunHook`` imports ``estimator`` from here. The graph stays
-TensorFlow's, and so do its savers, summaries and checkpoints.
+The graph stays TensorFlow's, and so do its savers, summaries and checkpoints.
 """
 
 from runhooks.engines import require_framework
 
-require_framework("tensorflow")  # says what to install, if it is not
+require_framework("tensorflow")  # says what to install
 
 from runhooks.tensorflow import estimator, train  # noqa: E402
 

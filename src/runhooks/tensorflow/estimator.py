@@ -1,11 +1,6 @@
 """The hooks of ``tf.estimator``, which TensorFlow 2.16 has removed.
 
-A program that says ``tf.estimator.SessionRunHook`` changes one import:
-
-    from runhooks.tensorflow import estimator
-
-The rest of ``tf.estimator`` is replaced by a loop: see the page "From TensorFlow 1 and
-tf.estimator".
+A loop replaces the rest: see the page "From TensorFlow 1 and tf.estimator".
 """
 
 from types import SimpleNamespace
@@ -30,7 +25,7 @@ GONE = {
 
 
 def gone(name: str) -> str:
-    """Return what an error for a ``name`` that is not here says of it."""
+    """Return what an error says of a ``name`` that is not here."""
     if name == "InMemoryEvaluatorHook":
         return ": use EvaluationHook, which evaluates in the graph of the training"
     if name not in GONE:

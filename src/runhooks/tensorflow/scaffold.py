@@ -1,7 +1,8 @@
-"""``Scaffold`` with the private names of TensorFlow's that programs use."""
+"""``Scaffold`` with the private names that programs use."""
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any
 
 import tensorflow as tf
@@ -10,17 +11,14 @@ from runhooks.session import scaffold
 
 
 def _alias(name: str) -> property:
-    def get(self: Any) -> Any:
-        return getattr(self, name)
-
     def put(self: Any, value: Any) -> None:
         setattr(self, name, value)
 
-    return property(get, put, doc=f"As ``{name}``.")
+    return property(attrgetter(name), put, doc=f"As ``{name}``.")
 
 
 class Scaffold(scaffold.Scaffold):
-    """As ``runhooks.Scaffold``, for programs written against ``tf.compat.v1.train.Scaffold``."""
+    """As ``runhooks.Scaffold``, for programs of ``tf.compat.v1.train.Scaffold``."""
 
     @staticmethod
     def default_local_init_op() -> Any:

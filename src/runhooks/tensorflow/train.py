@@ -1,7 +1,7 @@
 """The names of ``tf.compat.v1.train``, and the hooks that ``tf.estimator`` had.
 
-Sessions, creators, scaffolds, coordinators, timers and hooks are those of runhooks; all else, such
-as optimizers, savers and queues, is TensorFlow's own.
+Sessions, creators, scaffolds, coordinators, timers and hooks are those of runhooks; all else is
+TensorFlow's own.
 """
 
 from typing import Any
@@ -14,7 +14,7 @@ from runhooks.tensorflow.estimator import gone
 
 _theirs: Any = tf.compat.v1.train
 
-# A coordinator is used without a session of ours, too: with its threads and TensorFlow's session.
+# A coordinator is used without a session of ours, too.
 register_end_of_input(tf.errors.OutOfRangeError)
 
 _ours, _, __all__ = lazily(__name__, elsewhere=gone)

@@ -1,13 +1,7 @@
 """The jax engine: a training step is an executable, to which the buffers of variables are donated.
 
-The step, all that the caller of a run asks for if it assigns variables, is compiled at most twice
-for each form of its arguments: so that it returns its small values, which any run may then fetch,
-and so that it returns large ones too. What each hook adds is an executable before the step, on the
-same variables, or after it, on what it returns. Which executables make a run depends on its
-fetches, never on earlier runs.
-
-Fetched values stay on the device until somebody reads them, and survive later runs: whatever would
-share its buffer with a variable is copied inside an executable.
+It is compiled at most twice for each form of its arguments: to return its small values, which any
+run may fetch, or large ones too.
 """
 
 from __future__ import annotations
@@ -33,22 +27,21 @@ from runhooks.engines.conform import (
     describe,
     number_as,
 )
-from runhooks.engines.jax.executables import note_static
+from runhooks.engines.jax.executables import Once
 from runhooks.engines.jax.held import (
     Static,
     changed_part,
     check_distinct,
     hold,
     is_held,
-    nnx_objects,
+    is_nnx,
     path_text,
     release,
     without_variable,
     without_variables,
 )
-from runhooks.engines.jax.once import Once
 from runhooks.engines.jax.run import JaxBody
-from runhooks.errors import AbortedError, UnavailableError
+from runhooks.errors import add_note
 from runhooks.graph.engine import BoundBody, BoundedCache, Engine
 from runhooks.graph.nodes import Variable
 from runhooks.graph.plan import Body
@@ -56,6 +49,13 @@ from runhooks.graph.plan import Body
 _MEMORY = {"allocated_bytes": "bytes_in_use", "peak_allocated_bytes": "peak_bytes_in_use"}
 
 _LOST = ("ABORTED", "UNAVAILABLE")
+
+#: What JAX raises if the value of an argument is needed while a function is traced.
+_NOT_KNOWN = (
+    jax.errors.ConcretizationTypeError,
+    jax.errors.TracerArrayConversionError,
+    jax.errors.TracerIntegerConversionError,
+)
 
 _MOST = int(np.iinfo(np.int32).max)
 
@@ -76,8 +76,7 @@ class JaxEngine(Engine):
         return JaxBody(self, body, structures, shared)
 
     def flat(self, value: Any) -> tuple[list[Any], Any]:
-        leaves, structure = jax.tree.flatten(hold(value))
-        return leaves, structure
+        return jax.tree.flatten(hold(value))
 
     def whole(self, structure: Any, parts: Sequence[Any]) -> Any:
         return jax.tree.unflatten(structure, parts)
@@ -85,7 +84,7 @@ class JaxEngine(Engine):
     def is_lost(self, error: BaseException) -> bool:
         if isinstance(error, jax.errors.JaxRuntimeError):
             return str(error).startswith(_LOST)
-        return isinstance(error, AbortedError | UnavailableError)
+        return super().is_lost(error)
 
     def constant(self, value: Any) -> Any:
         is_array = isinstance(value, np.ndarray) and value.dtype.kind in "biufcV"
@@ -100,7 +99,7 @@ class JaxEngine(Engine):
         held = hold(value)
         _check_has_arrays(name, held, value)
         leaves = [_initial_leaf(name, p, leaf) for p, leaf in self.leaves(held).items()]
-        # In one call, which compiles nothing; a copy of each would be compiled for its shape.
+        # In one call, which compiles nothing, as a copy of each would.
         here = [leaf for leaf in leaves if not _is_spread(leaf)]
         copies = iter(cast(Any, jax).device_put(here, may_alias=False))
         copied = [jnp.copy(leaf) if _is_spread(leaf) else next(copies) for leaf in leaves]
@@ -158,15 +157,10 @@ class JaxEngine(Engine):
         return jnp.zeros(4, jnp.float32)
 
     def add_to_sums(self, name: str, sums: Any, value: Any, weight: Any) -> Any:
-        if jnp.size(value) != 1:
-            raise ValueError(
-                f"{name!r} must be a single number, got an array of shape {jnp.shape(value)}"
-            )
-        if jnp.size(weight) != 1:
-            raise ValueError(
-                f"the weight of {name!r} must be a single number, got an array of shape "
-                f"{jnp.shape(weight)}"
-            )
+        for what, it in ((repr(name), value), (f"the weight of {name!r}", weight)):
+            if jnp.size(it) != 1:
+                shape = jnp.shape(it)
+                raise ValueError(f"{what} must be a single number, got an array of shape {shape}")
         if jnp.iscomplexobj(value):
             raise TypeError(f"{name!r} must be a real number, got {jnp.result_type(value)}")
         count = jnp.reshape(jnp.asarray(weight, sums.dtype), ())
@@ -209,13 +203,22 @@ class JaxEngine(Engine):
         return {key: it for key, it in children.items() if not key.startswith("_pytree__")}
 
     def note_call(self, error: Exception, step: str, args: Mapping[str, Any]) -> None:
-        note_static(error, step, args)
+        says_so = any(text in str(error) for text in ("Non-hashable static", "concrete value"))
+        if says_so or isinstance(error, _NOT_KNOWN):
+            numbers = [name for name, it in args.items() if getattr(it, "shape", None) == ()]
+            bound = ", ".join(f"{name}=..." for name in numbers or ["name"])
+            add_note(
+                error,
+                "the arguments of a step are traced, as under jax.jit: bind one that must be known "
+                f"before, such as a size or a flag, with functools.partial({step}, {bound})",
+            )
 
     def check_distinct(self, values: Mapping[str, Any]) -> None:
         check_distinct(values)
 
     def objects_of(self, value: Any) -> Sequence[Any]:
-        return nnx_objects(value)
+        leaves = jax.tree.leaves(value, is_leaf=is_nnx)
+        return leaves if all(map(is_nnx, leaves)) else ()
 
     def once(self, fn: Callable[..., Any], name: str) -> Callable[..., Any]:
         return Once(fn, name)
@@ -232,12 +235,12 @@ class JaxEngine(Engine):
         return self.arrays.from_source(source, leaf)
 
     def memory(self) -> dict[str, int]:
-        stats = {f"{it.platform}:{it.id}": it.memory_stats() or {} for it in jax.local_devices()}
         return {
-            f"{device}/{name}": its_stats[key]
-            for device, its_stats in stats.items()
+            f"{device.platform}:{device.id}/{name}": stats[key]
+            for device in jax.local_devices()
+            for stats in [device.memory_stats() or {}]
             for name, key in _MEMORY.items()
-            if key in its_stats
+            if key in stats
         }
 
     def details(self) -> dict[str, str]:
@@ -245,25 +248,19 @@ class JaxEngine(Engine):
         return {"devices": ", ".join(kinds)}
 
     def start_profile(self, folder: Path, step: int) -> Callable[[], Path]:
-        return start_jax_profile(folder, step)
+        profiles = folder / "plugins" / "profile"
+        before = _names(profiles)
+        jax.profiler.start_trace(folder, create_perfetto_trace=True)
 
+        def stop() -> Path:
+            cast(Any, jax.profiler).stop_trace()
+            written = profiles / max(_names(profiles) - before)
+            # JAX names it for the second, which may see more than one.
+            with suppress(OSError):  # it exists from before a recovery
+                written = written.rename(profiles / f"step-{step}")
+            return written
 
-def start_jax_profile(folder: Path, step: int) -> Callable[[], Path]:
-    """Start a profile as ``Framework.start_profile``; folder: ``plugins/profile/step-<step>``."""
-    profiles = folder / "plugins" / "profile"
-    before = _names(profiles)
-    jax.profiler.start_trace(folder, create_perfetto_trace=True)
-
-    def stop() -> Path:
-        cast(Any, jax.profiler).stop_trace()
-        written = profiles / max(_names(profiles) - before)
-        # JAX names it for the second, and a second may see more than one.
-        named = profiles / f"step-{step}"
-        with suppress(OSError):  # it exists from before a recovery
-            written = written.rename(named)
-        return written
-
-    return stop
+        return stop
 
 
 def _names(folder: Path) -> set[str]:
@@ -284,7 +281,7 @@ def _initial_leaf(name: str, path: str, leaf: Any) -> Any:
         return leaf
     array = as_numbers(name, path, leaf)
     is_number = isinstance(leaf, int | float | complex) and not isinstance(leaf, np.generic)
-    return leaf if is_number else array.copy()  # device_put shares its memory even so
+    return leaf if is_number else array.copy()  # device_put would share its memory
 
 
 def _conform_leaf(name: str, path: str, old: Any, new: Any) -> Any:
@@ -295,12 +292,12 @@ def _conform_leaf(name: str, path: str, old: Any, new: Any) -> Any:
         new = number_as(name, path, new, old.dtype)
     array = jnp.asarray(new)
     if old.weak_type and array.shape == old.shape and jnp.result_type(old, array) == array.dtype:
-        # Its dtype is not settled yet: as in jax.lax.scan, it becomes what the step makes of it.
+        # As in jax.lax.scan, it becomes what the step makes of it.
         is_same = array.weak_type and array.dtype == old.dtype
         return array if is_same else jax.lax.convert_element_type(array, array.dtype)
     if not (array.weak_type and array.shape == old.shape and _takes(old, array)):
         check_new_leaf(name, path, _form(old), _form(array))
-    # A weak dtype would be another signature at the next run, and compile it a second time.
+    # With a weak dtype, the next run would be compiled again.
     return jax.lax.convert_element_type(array, old.dtype) if array is not old else old
 
 
@@ -308,14 +305,13 @@ def _form(array: Any) -> Form:
     return array.shape, array.dtype
 
 
-def _takes(old: Any, number: Any) -> bool:
-    return bool(jnp.promote_types(old.dtype, number.dtype) == old.dtype) or bool(
-        jnp.issubdtype(number.dtype, jnp.integer)
-    )
-
-
 def _structure(value: Any) -> Any:
     return jax.tree.structure(value)
+
+
+def _takes(old: Any, number: Any) -> bool:
+    is_integer = jnp.issubdtype(number.dtype, jnp.integer)
+    return bool(is_integer or jnp.promote_types(old.dtype, number.dtype) == old.dtype)
 
 
 ENGINE = JaxEngine()
@@ -324,8 +320,7 @@ ENGINE = JaxEngine()
 def _compensated(total: Any, lost: Any, added: Any) -> tuple[Any, Any]:
     """Return ``total + added``, and ``lost`` with what that lacks by rounding; after Neumaier.
 
-    What is lost is moved to the total as soon as that can take it. It would grow with the total
-    otherwise, and be rounded itself.
+    What is lost moves to the total as soon as that can take it, lest it be rounded itself.
     """
     new = total + added
     is_larger = jnp.abs(total) >= jnp.abs(added)

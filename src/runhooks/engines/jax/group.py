@@ -1,8 +1,4 @@
-"""``JaxGroup``: the processes of ``jax.distributed``.
-
-JAX has no public name for the client of its coordination service: this file alone uses the private
-one.
-"""
+"""``JaxGroup``: the processes of ``jax.distributed``, whose client has a private name alone."""
 
 from __future__ import annotations
 

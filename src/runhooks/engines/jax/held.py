@@ -1,8 +1,7 @@
 """How variables hold values that are more than arrays, and where a traced step returns them.
 
-``hold`` returns a pytree whose leaves are arrays alone, which JAX takes in and out of what it
-compiles; ``release`` returns the value as its user knows it. flax's nnx and equinox are recognized
-by what they have imported, and never imported here.
+``hold`` returns a pytree whose leaves are arrays alone; ``release`` returns the value as its user
+knows it. flax's nnx and equinox are never imported here.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from numbers import Number
 from typing import Any, NoReturn
 
@@ -25,7 +25,7 @@ _NUMBERS = (bool, int, float, complex)
 
 
 class Static:
-    """A part that is no array: a node without leaves, which JAX compares and never traces."""
+    """A part that is no array, which JAX compares and never traces."""
 
     __slots__ = ("value",)
 
@@ -53,10 +53,7 @@ class Static:
 
 
 class NnxFrame:
-    """All of an object of flax's nnx but its arrays.
-
-    Each step compares and hashes it: an object that comes out of a step has the frame that went in.
-    """
+    """All of an object of flax's nnx but its arrays. Each step compares and hashes it."""
 
     __slots__ = ("_hash", "graphdef", "keys", "structure")
 
@@ -80,29 +77,27 @@ class NnxFrame:
 
 @dataclass(slots=True, eq=False, repr=False)
 class NnxObject:
-    """A module, an optimizer or another object of flax's nnx: its frame, and its arrays."""
+    """A module, an optimizer or another object of flax's nnx."""
 
     frame: NnxFrame
     arrays: Iterable[Any]
 
     @classmethod
     def of(cls, value: Any) -> NnxObject:
-        """Return ``value``, an object of nnx, taken apart."""
         graphdef, state = sys.modules["flax.nnx"].split(value)
         flat, structure = jax.tree_util.tree_flatten_with_path(state)
-        # Each variable of nnx adds "value" below its own name.
+        # Variables of nnx add "value" to their names.
         names = [path_text(path).removesuffix("/value") for path, _ in flat]
         keys = tuple(map(jax.tree_util.DictKey, names))
         return cls(NnxFrame(graphdef, structure, keys), [leaf for _, leaf in flat])
 
     def whole(self) -> Any:
-        """Return a new object with these arrays."""
         state = jax.tree.unflatten(self.frame.structure, self.arrays)
         return sys.modules["flax.nnx"].merge(self.frame.graphdef, state)
 
 
 def path_text(path: Any) -> str:
-    """Return a path of JAX as text, such as ``"layers/0/kernel"``."""
+    """Return a path of JAX as ``"layers/0/kernel"``."""
     return jax.tree_util.keystr(path, simple=True, separator="/")
 
 
@@ -120,12 +115,6 @@ def is_nnx(value: Any) -> bool:
     nnx = sys.modules.get("flax.nnx")
     # Before flax 0.11 it was called Object.
     return nnx is not None and isinstance(value, getattr(nnx, "Pytree", nnx.Object))
-
-
-def nnx_objects(value: Any) -> list[Any]:
-    """Return the objects of nnx in ``value``; none if it has leaves besides."""
-    leaves = jax.tree.leaves(value, is_leaf=is_nnx)
-    return leaves if all(map(is_nnx, leaves)) else []
 
 
 def check_distinct(values: Mapping[str, Any]) -> None:
@@ -149,7 +138,7 @@ def check_distinct(values: Mapping[str, Any]) -> None:
 
 
 def without_variables(value: Any) -> Any:
-    """Return ``value`` with the arrays of nnx's variables in the place of these."""
+    """Return ``value`` with arrays in the place of nnx's variables."""
     nnx = sys.modules.get("flax.nnx")
     if nnx is None:
         return value
@@ -168,7 +157,7 @@ def without_variable(value: Any) -> Any:
 def hold(value: Any) -> Any:
     """Return ``value`` as a pytree of arrays and numbers; what is held already stays.
 
-    Python's numbers stay static inside modules of equinox, as its own functions take them.
+    Numbers in modules of equinox are static, as for its own functions.
     """
     return jax.tree.map(_held, value, is_leaf=_is_whole)
 
@@ -187,16 +176,18 @@ def _held(it: Any) -> Any:
     if is_nnx(it):
         return NnxObject.of(it)
     if _is_equinox(it):
-        return jax.tree.map(_held_of_equinox, it, is_leaf=lambda part: isinstance(part, Static))
-    return it if _is_array(it) or isinstance(it, _NUMBERS) else Static(it)
+        return jax.tree.map(_static_unless_array, it, is_leaf=is_static)
+    return it if isinstance(it, _NUMBERS) else _static_unless_array(it)
 
 
-def _held_of_equinox(it: Any) -> Any:
-    return it if isinstance(it, Static) or _is_array(it) else Static(it)
+def _static_unless_array(it: Any) -> Any:
+    is_array = isinstance(it, (*_ARRAYS, Static)) or hasattr(it, "__jax_array__")
+    return it if is_array else Static(it)
 
 
-def _is_array(it: Any) -> bool:
-    return isinstance(it, _ARRAYS) or hasattr(it, "__jax_array__")
+def is_static(it: Any) -> bool:
+    """Return whether ``it`` is a ``Static``."""
+    return isinstance(it, Static)
 
 
 def _is_equinox(it: Any) -> bool:
@@ -205,7 +196,7 @@ def _is_equinox(it: Any) -> bool:
 
 
 def release(value: Any) -> Any:
-    """Return a copy of what ``hold`` made, in new containers, as its user knows it."""
+    """Return what ``hold`` was given, in new containers."""
     return jax.tree.map(_released, value, is_leaf=lambda it: _is_part(it) or is_nnx(it))
 
 
@@ -214,12 +205,12 @@ def _released(it: Any) -> Any:
         return it.value
     if isinstance(it, NnxObject):
         return it.whole()
-    # A tree of a module has twice what the module shares.
+    # As a tree, a module has twice what it shares.
     return NnxObject.of(it).whole() if is_nnx(it) else it
 
 
 def changed_part(old: Any, new: Any) -> tuple[str, str] | None:
-    """Return where two held values differ in what is no array, and how; None: nowhere."""
+    """Return where two held values differ in what is no array, and how; None if nowhere."""
     before, after = _parts(old), _parts(new)
     for path, part in before.items():
         other = after.get(path, part)
@@ -245,10 +236,10 @@ def is_held(value: Any) -> bool:
     return any(map(_is_part, jax.tree.leaves(value, is_leaf=_is_part)))
 
 
-#: An array of up to so many bytes is small: every run of a step returns it.
+#: Every run of a step returns its small arrays, of up to so many bytes ...
 _SMALL_BYTES = 4096
 
-#: If a step has more small arrays than this, only single numbers among them are returned.
+#: ... or, of more than so many, the single numbers alone.
 _MOST_SMALL = 64
 
 
@@ -256,28 +247,24 @@ _MOST_SMALL = 64
 class Leaf:
     """Stands for an array in the value of a tensor.
 
-    Attributes:
-        index: Its place among the arrays that the step returns, those of every run first; or, if
-            ``is_new``, among the leaves of the variables' new values.
-        is_new: Whether it is a leaf of the new value of a variable.
+    ``index``: its place among the arrays that the step returns; if ``is_new``, among the leaves of
+    the variables' new values.
     """
 
     index: int = 0
     is_new: bool = False
 
     def __jax_array__(self) -> NoReturn:
-        """What has this attribute is an array wherever values are held; this one is not there."""
+        """Makes it an array wherever values are held."""
         raise TypeError("the array is not computed yet")
 
 
 class Layout:
     """Where the values of a step's operations are found.
 
-    Traced functions return its number: JAX keeps what they return for as long as the process lives,
-    and a layout knows the tensors of its graph.
-
     Attributes:
-        number: Tells the layouts of one step apart: one for each set of shapes it is traced with.
+        number: Which layout of the step it is: there is one for each trace. Traced functions return
+            it; JAX would keep the layout, and so the graph, for as long as the process lives.
         small: How many arrays every run of the step returns.
         trees: The value of each tensor that can be read, held, with ``Leaf``s in it.
     """
@@ -295,30 +282,19 @@ def lay_out(
     inputs: Any,
     new: Iterable[Sequence[Any]],
 ) -> list[Any]:
-    """Fill ``layout`` with the values that the operations of ``body`` have in a trace.
+    """Fill an empty ``layout`` with the values that the operations of ``body`` have in a trace.
 
-    Args:
-        layout: An empty one.
-        body: The step.
-        values: The values of its tensors.
-        inputs: The arguments of the traced function.
-        new: The leaves of the variables' new values, as they were computed and as they are
-            returned.
-
-    Returns:
-        The arrays to return, the small ones first, none of which shares a buffer with others.
+    ``inputs``: the arguments of that; ``new``: the leaves of new values, as computed and as
+    returned. Return the arrays to return, the small ones first, each in a buffer of its own.
     """
     found = _Arrays(inputs, new)
     made = [t for op in body.operations for t in op.outputs if t not in body.given]
     for tensor in dict.fromkeys((*body.fetches, *made)):
-        is_fetched = tensor in body.fetches
-        is_arithmetic = tensor.op.placement is Placement.EITHER
-
-        def leaf_of(
-            leaf: Any, is_fetched: bool = is_fetched, is_arithmetic: bool = is_arithmetic
-        ) -> Any:
-            return found.fetched(leaf) if is_fetched else found.leaf(leaf, large=not is_arithmetic)
-
+        leaf_of = found.fetched
+        if tensor not in body.fetches:
+            # Arithmetic is quickly done again where a large result is asked for.
+            large = tensor.op.placement is not Placement.EITHER
+            leaf_of = partial(found.leaf, large=large)
         tree = jax.tree.map(leaf_of, hold(values[tensor]))
         if all(isinstance(leaf, Leaf) for leaf in jax.tree.leaves(tree)):
             layout.trees[tensor] = tree
@@ -335,23 +311,17 @@ class _Arrays:
             id(leaf): Leaf(i, is_new=True) for leaves in new for i, leaf in enumerate(leaves)
         }
         self._leaves: dict[int, Leaf] = {}
-        self._fetched: list[Any] = []
-        self._arrays: list[tuple[Leaf, Any]] = []
+        self._fetched: list[tuple[Leaf, Any]] = []
+        self._others: list[tuple[Leaf, Any]] = []
 
     def fetched(self, leaf: Any) -> Any:
         """Return the ``Leaf`` of an array that every run returns; ``_NOT_READ`` if it is none."""
-        array = self._own(leaf)
-        if array is None:
-            return _NOT_READ
-        self._fetched.append(array)
-        found = self._leaves[id(leaf)] = Leaf(len(self._fetched) - 1)
-        return found
+        return self._added(leaf, self._fetched)
 
     def leaf(self, leaf: Any, *, large: bool) -> Any:
         """Return the ``Leaf`` of an array; ``_NOT_READ`` if it is none, or is not returned.
 
-        ``large``: whether it is returned if it is not small. Arithmetic on what calls return is
-        quickly done again where it is asked for.
+        ``large``: whether it is returned if it is not small.
         """
         if id(leaf) in self._leaves:
             return self._leaves[id(leaf)]
@@ -360,23 +330,26 @@ class _Arrays:
                 return self._new[id(leaf)]
             if not (large or _is_small(leaf)):
                 return _NOT_READ
-        array = self._own(leaf)
-        if array is None:
-            return _NOT_READ
-        found = self._leaves[id(leaf)] = Leaf()
-        self._arrays.append((found, array))
-        return found
+        return self._added(leaf, self._others)
 
     def in_order(self) -> tuple[int, list[Any]]:
         """Number the leaves; return how many every run returns, and all arrays in order."""
         is_small: Callable[[Any], bool] = _is_small
-        if sum(_is_small(array) for _, array in self._arrays) > _MOST_SMALL:
+        if sum(_is_small(array) for _, array in self._others) > _MOST_SMALL:
             is_small = _is_single
-        in_order = sorted(self._arrays, key=lambda it: not is_small(it[1]))
-        for index, (leaf, _) in enumerate(in_order, len(self._fetched)):
+        in_order = [*self._fetched, *sorted(self._others, key=lambda it: not is_small(it[1]))]
+        for index, (leaf, _) in enumerate(in_order):
             leaf.index = index
-        small = len(self._fetched) + sum(is_small(array) for _, array in in_order)
-        return small, [*self._fetched, *[array for _, array in in_order]]
+        small = len(self._fetched) + sum(is_small(array) for _, array in self._others)
+        return small, [array for _, array in in_order]
+
+    def _added(self, leaf: Any, to: list[tuple[Leaf, Any]]) -> Any:
+        array = self._own(leaf)
+        if array is None:
+            return _NOT_READ
+        found = self._leaves[id(leaf)] = Leaf()
+        to.append((found, array))
+        return found
 
     def _own(self, leaf: Any) -> Any:
         """Return the array in a buffer of its own; None if ``leaf`` is neither array nor number."""

@@ -18,7 +18,6 @@ from runhooks.engines.jax.executables import (
     check_given,
     forms_of,
     note_failure,
-    note_new_forms,
     shardings_of,
 )
 from runhooks.engines.jax.held import Leaf, hold, is_held, release
@@ -38,7 +37,6 @@ from runhooks.graph.plan import (
 )
 
 Executable = TypeVar("Executable", CoreExecutable, PartExecutable)
-Executables = Callable[[Body, str], PartExecutable]
 
 
 @dataclass(frozen=True)
@@ -49,11 +47,10 @@ class Binding:
         before: Those that run before the core, on the same values of variables.
         after: Those that run after it, on what it returns.
         trees: What is read of the core: the value of each tensor, held, with ``Leaf``s in it.
-        wide_for: The party for which the core returns more than it does in every run, or None.
+        wide_for: The party for which the core returns more than in every run, or None.
         layout: The number of the layout of the core.
-        held: The fetches of the run whose values are to be released.
-        indices: Where the fetches of the run are among the arrays of the core, if each is one of
-            these, and there is nothing else to do.
+        indices: Where the fetches are among the arrays of the core, if nothing else is to be done.
+        held: The fetches whose values are to be released.
     """
 
     before: list[PartExecutable]
@@ -64,52 +61,11 @@ class Binding:
     indices: list[int] | None
     held: frozenset[Tensor] = frozenset()
 
-    def read(self, arrays: Sequence[Any], new: Sequence[Any]) -> dict[Tensor, Any]:
-        """Return what is read of the core, given what it returns."""
-
+    def read(self, core: CoreResult) -> dict[Tensor, Any]:
         def array(leaf: Leaf) -> Any:
-            return new[leaf.index] if leaf.is_new else arrays[leaf.index]
+            return core.new[leaf.index] if leaf.is_new else core.arrays[leaf.index]
 
         return {tensor: jax.tree.map(array, tree) for tensor, tree in self.trees.items()}
-
-
-def bind(
-    body: Body, core: CoreExecutable | None, shapes: CoreResult | None, executables: Executables
-) -> Binding:
-    """Divide what the parties of ``body`` ask for.
-
-    Args:
-        body: What the run computes.
-        core: The training step in it, if any.
-        shapes: What the core returns.
-        executables: Returns the executable of a body, and of the party that it is made for.
-
-    Raises:
-        Exception: What taking a part out of a value raises.
-    """
-    divider = _Divider(body, core, shapes)
-    before: list[PartExecutable] = []
-    after: list[PartExecutable] = []
-    trees: dict[Tensor, Any] = {}
-    wide_for: str | None = None
-    for party in body.parties:
-        early, late = divider.divide(party)
-        before += [] if early.is_empty else [executables(early, party.name)]
-        after += [] if late.is_empty else [executables(late, party.name)]
-        read = {tensor: divider.tree(tensor) for tensor in (*party.fetches, *late.given)}
-        read = {tensor: tree for tensor, tree in read.items() if tree is not None}
-        if wide_for is None and divider.takes_more(read.values()):
-            wide_for = party.name
-        trees.update(read)
-    only_reads = not before and not after and all(type(it) is Leaf for it in trees.values())
-    return Binding(
-        before=before,
-        after=after,
-        trees=trees,
-        wide_for=wide_for,
-        layout=0 if shapes is None else shapes.layout.number,
-        indices=[trees[t].index for t in body.fetches] if only_reads else None,
-    )
 
 
 class _Divider:
@@ -118,25 +74,18 @@ class _Divider:
     def __init__(self, body: Body, core: CoreExecutable | None, shapes: CoreResult | None) -> None:
         self._body = body
         self._given = set(body.given)
-        self._small = 0 if shapes is None else shapes.layout.small
         self._trees: dict[Tensor, Any] = {} if shapes is None else dict(shapes.layout.trees)
         in_core = None if core is None else core.traced.body
         self._core = set() if in_core is None else set(in_core.operations)
-        #: The variables whose old values are gone when the core has run.
         self._donated = set(in_core.assigned) if in_core is not None and in_core.donate else set()
 
     def tree(self, tensor: Tensor) -> Any:
-        """Return the value with ``Leaf``s in it, if the core returns it or what holds it."""
+        """Return the value with ``Leaf``s in it; None if the core does not return it."""
         if tensor in self._given:
             return None
         if tensor not in self._trees:
             self._trees[tensor] = self._part(tensor.op)
         return self._trees[tensor]
-
-    def takes_more(self, trees: Iterable[Any]) -> bool:
-        """Return whether reading ``trees`` takes arrays that are not returned in every run."""
-        leaves = jax.tree.leaves(list(trees))
-        return any(not leaf.is_new and leaf.index >= self._small for leaf in leaves)
 
     def divide(self, party: Party) -> tuple[Body, Body]:
         """Return what is computed for ``party`` before and after the core."""
@@ -148,7 +97,9 @@ class _Divider:
         made_late = {tensor for op in late for tensor in op.outputs}
         unread = {t for t in party.fetches if isinstance(t, Variable) and self.tree(t) is None}
         old = {t for t in late_inputs & self._donated if self.tree(t) is None}
-        copied = {t for t in party.fetches if self._has_new(t)}
+        copied = {
+            t for t in party.fetches if any(it.is_new for it in jax.tree.leaves(self.tree(t)))
+        }
         early_fetches = made_early & late_inputs.union(party.fetches) | unread | old
         late_fetches = made_late & set(party.fetches) | copied
         passed = {t for t in late_inputs if isinstance(t, Variable) and self.tree(t) is not None}
@@ -158,7 +109,7 @@ class _Divider:
         )
 
     def _computed(self, party: Party) -> list[Operation]:
-        """Return the operations that the core does not compute, or not for others to read."""
+        """Return the operations whose values the core does not return."""
         wanted, computed = set(party.fetches), []
         for op in reversed(party.operations):
             if op in self._core or is_arithmetic(op):
@@ -191,12 +142,8 @@ class _Divider:
         is_made_of_leaves = all(isinstance(leaf, Leaf) for leaf in jax.tree.leaves(part))
         return part if is_made_of_leaves else None
 
-    def _has_new(self, tensor: Tensor) -> bool:
-        tree = self.tree(tensor)
-        return tree is not None and any(leaf.is_new for leaf in jax.tree.leaves(tree))
 
-
-def signature_of(given: Sequence[Any]) -> tuple[Any, ...]:
+def _signature_of(given: Sequence[Any]) -> tuple[Any, ...]:
     """Return a key that is equal for values of the same shapes and dtypes, weak or not."""
     try:
         return tuple([(it.shape, it.dtype, getattr(it, "weak_type", False)) for it in given])
@@ -213,14 +160,8 @@ def _form(leaf: Any) -> tuple[Any, Any, bool]:
 class JaxBody(BoundBody):
     """Computes ``body``: parts before the core, the core if there is one, and parts after it.
 
-    Which executables that takes depends on what is fetched, and on the shapes of what is given. The
-    first run finds out. If it takes nothing but the core, later runs call that at once.
-
-    Args:
-        engine: The engine.
-        body: What to compute.
-        structures: The structures of the variables.
-        shared: The executables of the graph.
+    The first run with values of some shapes finds out what it takes. If that is the core alone,
+    later runs call it at once. ``shared``: the executables of the graph.
     """
 
     def __init__(
@@ -240,13 +181,15 @@ class JaxBody(BoundBody):
         reads = zip((*body.assigned, *body.kept), ends, ends[1:], strict=False)
         self._spans = {variable: slice(start, end) for variable, start, end in reads}
         self._leaves = ends[-1]
-        self._core = self._core_executable()
-        if self._core is not None:
+        self._core: CoreExecutable | None = None
+        core_body, party = core_of(body), stepping_party(body)
+        if core_body is not None and party is not None:
+            self._core = self._executable(CoreExecutable, core_body, party.name)
             self.compilation = self._core.traces
         self._shardings: tuple[Any, ...] = ()  # of the new values
         self._forms: list[str] = []  # of what was last given in another form
         self._bindings: BoundedCache[Any, Binding] = BoundedCache()
-        # The binding of the runs that call the core at once, and what takes the fetches out.
+        # Of the runs that call the core at once, and what takes the fetches out of its result.
         self._binding: Binding | None = None
         self._pick: Callable[[Any], Sequence[Any]] = tuple
 
@@ -259,7 +202,11 @@ class JaxBody(BoundBody):
             return ()
         if binding.layout in rest:
             return self._pick(rest[binding.layout])
-        return self._read_again(binding, new, rest)
+        # JAX has traced the core anew.
+        assert self._core is not None
+        result = self._core.result(new, rest)
+        values = self._bound_again(binding, result).read(result)
+        return [values[t] for t in self._body.fetches]
 
     def explain(self, error: Exception, args: Sequence[Any]) -> None:
         given, tensors, forms = args[self._leaves :], self._body.given, self._forms
@@ -267,16 +214,19 @@ class JaxBody(BoundBody):
         check_given(error, tensors, given)
         if self._core is not None and self._core.traced.body.given == tensors:
             forms = self._core.forms
-        note_new_forms(error, tensors, forms, forms_of(given))
+        for tensor, before, now in zip(tensors, forms, forms_of(given), strict=False):
+            if before != now:
+                add_note(
+                    error, f"{tensor.name!r} is given {now} here, and was given {before} before"
+                )
 
     def log(self) -> None:
         if self._core is not None:
             self._core.log()
 
     def _run(self, *args: Any) -> list[Any]:
-        """Make the run, as ``step``."""
-        given = args[self._leaves :]
-        signature = signature_of(given)
+        given, core = args[self._leaves :], self._core
+        signature = _signature_of(given)
         settled: Sequence[Any] = args
         binding = self._bindings.get(signature)
         if binding is None:
@@ -285,22 +235,25 @@ class JaxBody(BoundBody):
             self._forms = forms_of(given)
         values: dict[Tensor, Any] = dict(zip(self._body.given, given, strict=True))
         assigned: dict[Variable, Any] = {}
+        in_core = [] if core is None else self._args_of(core.traced, settled, values)
         self._compute(binding.before, settled, values, assigned)
-        if self._core is not None:
-            *new, by_layout = self._run_core(self._core, binding, settled)
-            assigned |= self._core.traced.by_variable(new)
-            ((layout, arrays),) = by_layout.items()
+        if core is not None:
+            step = core.step(binding.wide_for is not None, self._shardings)
+            *new, by_layout = step(*in_core, *core.traced.placed)
+            if core.traces.since is not None:
+                core.log(binding.wide_for)
+            assigned |= core.traced.by_variable(new)
             try:
-                if layout != binding.layout:
-                    traced = CoreResult(new, arrays, self._core.layouts[layout])
-                    binding = self._bound_again(binding, traced)
-                values.update(binding.read(arrays, new))
+                result = core.result(new, by_layout)
+                if result.layout.number != binding.layout:
+                    binding = self._bound_again(binding, result)
+                values.update(binding.read(result))
                 self._compute(binding.after, settled, values, assigned)
             except BaseException as error:
                 if self._body.donate:
                     raise AssignedError(assigned, error) from error
                 raise
-            self._call_core_at_once(self._core, binding, given)
+            self._call_core_at_once(core, binding, given)
         for tensor in binding.held:
             values[tensor] = release(values[tensor])
         results = [leaf for v in self._body.assigned for leaf in assigned[v]]
@@ -313,7 +266,7 @@ class JaxBody(BoundBody):
         body, in_core = self._body, core.traced.body
         if binding.indices is None or (body.kept, body.given) != (in_core.kept, in_core.given):
             return
-        call: Callable[..., list[Any]] = self._step_of(core, binding)
+        call: Callable[..., list[Any]] = core.step(binding.wide_for is not None, self._shardings)
         jitted, placed, leaves = call, core.traced.placed, self._leaves
         if placed:
 
@@ -321,10 +274,10 @@ class JaxBody(BoundBody):
                 return jitted(*args, *placed)
 
         if given and binding.indices:  # else nothing depends on what is given
-            signature, placed_call = signature_of(given), call
+            signature, placed_call = _signature_of(given), call
 
             def call(*args: Any) -> list[Any]:
-                if signature_of(args[leaves:]) != signature:
+                if _signature_of(args[leaves:]) != signature:
                     return self._run(*args)
                 return placed_call(*args)
 
@@ -332,25 +285,6 @@ class JaxBody(BoundBody):
         # Of one index alone an itemgetter returns no tuple.
         self._pick = itemgetter(first, *others) if others else lambda arrays: (arrays[first],)
         self._binding, self.step = binding, call
-
-    def _read_again(
-        self, binding: Binding, new: list[Any], by_layout: Mapping[int, Sequence[Any]]
-    ) -> list[Any]:
-        """Return the fetches among what the core has returned after JAX has traced it anew."""
-        assert self._core is not None
-        ((layout, arrays),) = by_layout.items()
-        again = self._bound_again(binding, CoreResult(new, [*arrays], self._core.layouts[layout]))
-        values = again.read(arrays, new)
-        return [values[t] for t in self._body.fetches]
-
-    def _core_executable(self) -> CoreExecutable | None:
-        core_body, party = core_of(self._body), stepping_party(self._body)
-        if core_body is None or party is None:
-            return None
-        return self._executable(CoreExecutable, core_body, party.name)
-
-    def _part_executable(self, body: Body, party: str) -> PartExecutable:
-        return self._executable(PartExecutable, body, party)
 
     def _executable(
         self, kind: Callable[[FlatBody, str], Executable], body: Body, party: str
@@ -365,23 +299,8 @@ class JaxBody(BoundBody):
     def _args_of(
         self, traced: FlatBody, args: Sequence[Any], values: Mapping[Tensor, Any]
     ) -> list[Any]:
-        """Return the arguments of an executable, given those of the run."""
         leaves = [leaf for variable in traced.reads for leaf in args[self._spans[variable]]]
         return [*leaves, *[values[t] for t in traced.body.given]]
-
-    def _run_core(self, core: CoreExecutable, binding: Binding, args: Sequence[Any]) -> Any:
-        given = dict(zip(self._body.given, args[self._leaves :], strict=True))
-        step = self._step_of(core, binding)
-        results = step(*self._args_of(core.traced, args, given), *core.traced.placed)
-        if core.traces.since is not None:
-            core.log(binding.wide_for)
-        return results
-
-    def _step_of(self, core: CoreExecutable, binding: Binding) -> Callable[..., list[Any]]:
-        step: Callable[..., list[Any]] = core.step(
-            wide=binding.wide_for is not None, shardings=self._shardings
-        )
-        return step
 
     def _compute(
         self,
@@ -405,7 +324,7 @@ class JaxBody(BoundBody):
 
         It traces everything, so that errors come before anything is computed.
         """
-        core, traced = self._core, None
+        core, result = self._core, None
         values: dict[Tensor, Any] = dict(zip(self._body.given, given, strict=True))
         if core is not None:
             settled = core.settled(self._args_of(core.traced, args, values))
@@ -413,10 +332,10 @@ class JaxBody(BoundBody):
             by_variable, now = core.traced.by_variable(settled), list(args)
             for variable, leaves in by_variable.items():
                 now[self._spans[variable]] = leaves
-            traced, args = core.shapes(settled), now
-        binding = bind(self._body, core, traced, self._part_executable)
-        if traced is not None:
-            values.update(binding.read(traced.arrays, traced.new))
+            result, args = core.shapes(settled), now
+        binding = self._divided(result)
+        if result is not None:
+            values.update(binding.read(result))
         for part in (*binding.before, *binding.after):
             try:
                 shapes = part.shapes(self._args_of(part.traced, args, values))
@@ -428,11 +347,39 @@ class JaxBody(BoundBody):
         held = frozenset(t for t in self._body.fetches if is_held(values[t]))
         return replace(binding, held=held), args
 
-    def _bound_again(self, binding: Binding, traced: CoreResult) -> Binding:
+    def _divided(self, shapes: CoreResult | None) -> Binding:
+        """Divide what the parties ask for; ``shapes`` is what the core returns."""
+        divider = _Divider(self._body, self._core, shapes)
+        small = 0 if shapes is None else shapes.layout.small
+        before: list[PartExecutable] = []
+        after: list[PartExecutable] = []
+        trees: dict[Tensor, Any] = {}
+        wide_for: str | None = None
+        for party in self._body.parties:
+            early, late = divider.divide(party)
+            for parts, part in ((before, early), (after, late)):
+                if not part.is_empty:
+                    parts.append(self._executable(PartExecutable, part, party.name))
+            read = {tensor: divider.tree(tensor) for tensor in (*party.fetches, *late.given)}
+            read = {tensor: tree for tensor, tree in read.items() if tree is not None}
+            in_core = [it.index for it in jax.tree.leaves([*read.values()]) if not it.is_new]
+            if wide_for is None and max(in_core, default=-1) >= small:
+                wide_for = party.name
+            trees.update(read)
+        only_reads = not before and not after and all(type(it) is Leaf for it in trees.values())
+        return Binding(
+            before=before,
+            after=after,
+            trees=trees,
+            wide_for=wide_for,
+            layout=0 if shapes is None else shapes.layout.number,
+            indices=[trees[t].index for t in self._body.fetches] if only_reads else None,
+        )
+
+    def _bound_again(self, binding: Binding, result: CoreResult) -> Binding:
         """Return the binding of what the core has returned: JAX has traced it anew."""
         self._bindings.clear()
-        again = bind(self._body, self._core, traced, self._part_executable)
-        again = replace(again, held=binding.held)
+        again = replace(self._divided(result), held=binding.held)
         if (again.wide_for and not binding.wide_for) or again.before != binding.before:
             raise RuntimeError(
                 "the values of a variable have other shapes in this session of the graph than in "
@@ -442,7 +389,6 @@ class JaxBody(BoundBody):
 
 
 def _note_party(error: Exception, party: str) -> None:
-    """Note on ``error`` for whom something was computed, if for a hook."""
     note_failure(error, [])
     if party != CALLER:
         add_note(error, f"in what {party} asks for")

@@ -1,7 +1,6 @@
 """The python engine: the user's functions are called one by one, over NumPy or anything else.
 
-The arrays of a variable are its own, and read-only: a change in place would break the promise that
-the variables of a run change all together or not at all. A function returns new ones.
+The arrays of a variable are read-only, as the variables of a run change all together or not at all.
 """
 
 from __future__ import annotations
@@ -21,29 +20,6 @@ from runhooks.engines.conform import as_numbers, is_inexact
 from runhooks.engines.eager import EagerEngine, ReadArgs
 from runhooks.errors import add_note
 from runhooks.graph.nodes import Operation, Tensor
-
-
-def start_python_profile(folder: Path, step: int) -> Callable[[], Path]:
-    """Start a profile as ``Framework.start_profile``; file: ``profile-<step>.pstats``.
-
-    It holds the calls of the thread that runs the session. Other threads are not measured: waiting
-    for them shows as time of the call that waits.
-    """
-    if sys.getprofile() is not None:
-        raise RuntimeError("another Python profiler is running in this thread")
-    profile = cProfile.Profile()
-    try:
-        profile.enable()
-    except ValueError as error:  # Python 3.12 and later
-        raise RuntimeError("another Python profiler is running") from error
-
-    def stop() -> Path:
-        profile.disable()
-        path = folder / f"profile-{step}.pstats"
-        profile.dump_stats(path)
-        return path
-
-    return stop
 
 
 class PythonEngine(EagerEngine):
@@ -67,7 +43,7 @@ class PythonEngine(EagerEngine):
     def conform(self, name: str, old: Any, new: Any, path: str = "") -> Any:
         if type(old) is type(new) is dict and old.keys() == new.keys():
             conformed = {}
-            for key, it in old.items():  # each array of a step comes here: a call would show
+            for key, it in old.items():  # a call for each array of a step would show
                 value = new[key]
                 if (
                     type(value) is ndarray
@@ -77,7 +53,7 @@ class PythonEngine(EagerEngine):
                 ):
                     if value is not it:
                         value = value.copy("K")
-                        value.setflags(False)  # type: ignore[call-arg] # as in `_frozen`
+                        value.setflags(False)  # type: ignore[call-arg]
                 else:
                     value = self.conform(name, it, value, f"{path}/{key}" if path else str(key))
                 conformed[key] = value
@@ -114,14 +90,14 @@ class PythonEngine(EagerEngine):
         as_numbers(name, path, leaf)
 
     def sum(self, leaf: Any, delta: Any) -> Any:
-        # A Python number keeps the dtype. NumPy 1 would make float64 of it and a single float32,
-        # and any NumPy float32 of it and a bfloat16.
+        # A Python number keeps the dtype. NumPy 1 would make float64 of it and a float32, and any
+        # NumPy float32 of it and a bfloat16.
         like = type(delta) is int and leaf.dtype.kind in "iu"
         like = like or (type(delta) in (int, float) and is_inexact(leaf.dtype))
         return leaf + (leaf.dtype.type(delta) if like else delta)
 
     def mean_of_sums(self, sums: Any) -> Any:
-        with np.errstate(invalid="ignore"):  # of nothing it is NaN, as in other libraries
+        with np.errstate(invalid="ignore"):  # of nothing it is NaN
             return super().mean_of_sums(sums)
 
     def integer(self, value: int) -> Any:
@@ -137,7 +113,22 @@ class PythonEngine(EagerEngine):
         return library_of(values).histogram(values)
 
     def start_profile(self, folder: Path, step: int) -> Callable[[], Path]:
-        return start_python_profile(folder, step)
+        """Profile this thread, in ``profile-<step>.pstats``; other threads show as waiting."""
+        if sys.getprofile() is not None:
+            raise RuntimeError("another Python profiler is running in this thread")
+        profile = cProfile.Profile()
+        try:
+            profile.enable()
+        except ValueError as error:  # Python 3.12 and later
+            raise RuntimeError("another Python profiler is running") from error
+
+        def stop() -> Path:
+            profile.disable()
+            path = folder / f"profile-{step}.pstats"
+            profile.dump_stats(path)
+            return path
+
+        return stop
 
 
 def _same(leaf: Any) -> Any:

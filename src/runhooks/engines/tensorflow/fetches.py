@@ -17,20 +17,16 @@ from runhooks.near_names import suggestion
 
 _ATTRIBUTE = "runhooks_step_graph"
 
-
 v1 = tf.compat.v1
 
-#: Operations that only look at a variable, by its resource or by its reference.
 _READERS = {
     *("ReadVariableOp", "VarIsInitializedOp", "VariableShape", "ResourceGather"),
     *("Identity", "IsVariableInitialized", "Shape", "Size", "Rank", "SaveV2", "SaveSlices"),
 }
 _INCREASES = {"AssignAdd", "AssignAddVariableOp"}
 _SETS = {"Assign", "AssignVariableOp"}
-#: Operations that have changed the variable when they have ended. A branch, a loop or a call of a
-#: function may end before what is in it.
+#: Operations that have changed it when they end. A branch, a loop or a call may end before.
 _ASSIGNS = {*_INCREASES, *_SETS, "AssignSub", "AssignSubVariableOp"}
-#: Calls of functions, which may change it.
 _CALLS = {"PartitionedCall", "StatefulPartitionedCall"}
 
 
@@ -39,7 +35,7 @@ class StepChange(NamedTuple):
 
     Attributes:
         reads: Tensors to fetch with the run; the largest value is the new global step.
-        is_known: Whether that is so; if not, the step has to be read after the run.
+        is_known: If not, the step has to be read after the run.
         increase: By how much each such run increases the step; None if that is not known.
     """
 
@@ -49,109 +45,14 @@ class StepChange(NamedTuple):
 
     @property
     def never_decreases(self) -> bool:
-        """Whether no such run decreases the step."""
         return self.increase is not None and self.increase >= 0
 
 
 UNCHANGED = StepChange((), is_known=True, increase=0)
 
 
-class StepReads:
-    """Finds which operations change the global step, and what to fetch with each.
-
-    An operation on a reference has the new value as its output. One on a resource has none, and
-    gets a read. A change in a ``cond`` or a ``while_loop`` has no read: nothing outside can wait
-    for it.
-    """
-
-    def __init__(self, graph: Any) -> None:
-        self._graph = graph
-        self._added: dict[Any, Any] = {}
-        self._changing: set[Any] = set()
-        self._version = -1
-
-    @property
-    def tensor(self) -> Any:
-        """The global step as a tensor to fetch, or None if the graph has none."""
-        step = v1.train.get_global_step(self._graph)
-        return None if step is None else self._graph.as_graph_element(step)
-
-    def prepare(self) -> None:
-        """Add the reads that are missing, unless the graph is final."""
-        self._look()
-        step = v1.train.get_global_step(self._graph)
-        if self._graph.finalized or not hasattr(step, "read_value"):
-            return
-        for operation in sorted(self._changing - self._added.keys(), key=lambda op: op.name):
-            if not operation.outputs and _can_be_read(operation):
-                with (
-                    self._graph.as_default(),
-                    tf.name_scope("runhooks/"),
-                    self._graph.control_dependencies(None),
-                    self._graph.control_dependencies([operation]),
-                    self._graph.colocate_with(step.op, ignore_existing=True),
-                ):
-                    self._added[operation] = step.read_value()
-        self._version = self._graph.version
-
-    @property
-    def is_increased(self) -> bool:
-        """Whether an operation of the graph increases the global step."""
-        self._look()
-        return any(operation.type in _INCREASES for operation in self._changing)
-
-    def makers(self) -> list[Any]:
-        """Return the operations that make a step: those that compute a new one of the old.
-
-        What is in a ``cond`` or a ``while_loop`` is left out.
-        """
-        self._look()
-        ops = [op for op in self._graph.get_operations() if op in self._changing]
-        return [op for op in ops if _makes_step(op)]
-
-    def change(self, elements: Iterable[Any], fed: Collection[str] = ()) -> StepChange:
-        """Return what a run that fetches ``elements`` does to the global step.
-
-        ``fed``: the names of the tensors that it is fed, for which it computes nothing.
-        """
-        self._look()
-        found = self._changing.intersection(needed(elements, fed)) if self._changing else set()
-        if not found:
-            return UNCHANGED
-        found_reads = [read for op in found if (read := self._read_of(op)) is not None]
-        reads = tuple(read for read in found_reads if read.name not in fed)
-        is_known = len(reads) == len(found) and (
-            len(found) == 1 or all(op.type in _INCREASES for op in found)
-        )
-        increase = (
-            _constant_increase(next(iter(found)), fed) if is_known and len(found) == 1 else None
-        )
-        return StepChange(reads if is_known else (), is_known, increase)
-
-    def _read_of(self, operation: Any) -> Any:
-        """Return the tensor that has the step after ``operation``; None if there is none."""
-        if operation.outputs and _can_be_read(operation):
-            # A read beside it may change the order of racing operations.
-            return operation.outputs[0]
-        return self._added.get(operation)
-
-    def _look(self) -> None:
-        """Find what changes the global step, if anything was added to the graph since."""
-        if self._version == self._graph.version:
-            return
-        self._version = self._graph.version
-        step = v1.train.get_global_step(self._graph)
-        if step is None:
-            self._changing = set()
-            return
-        handle = getattr(step, "handle", None)
-        tensor = step.op.outputs[0] if handle is None else handle
-        own = {read.op for read in self._added.values()}
-        self._changing = set(_changing(tensor)) - own
-
-
 def _changing(tensor: Any) -> Iterator[Any]:
-    """Yield the operations that may change the variable of ``tensor``, its handle or reference."""
+    """Yield what may change the variable of which ``tensor`` is the handle or reference."""
     for op in tensor.consumers():
         if op.type == "Identity" and op.outputs[0].dtype == tf.resource:  # the handle once more
             yield from _changing(op.outputs[0])
@@ -165,7 +66,7 @@ def _constant_increase(operation: Any, fed: Collection[str]) -> int | None:
     value = operation.inputs[1]
     if value.op.type != "Const" or value.name in fed:
         return None
-    # tf.get_static_value would keep everybody from feeding it.
+    # tf.get_static_value would forbid to feed it.
     return int(tf.make_ndarray(value.op.get_attr("value")))
 
 
@@ -198,16 +99,16 @@ def elements_of(graph: Any, fetches: Any) -> list[Any]:
 
 
 def names_of(graph: AnalyzedGraph, feed_keys: Iterable[Any]) -> set[str]:
-    """Return the names of the tensors that a feed_dict of these keys feeds; raises the same."""
+    """Return the names of the tensors that these keys feed; raise as ``elements_of``."""
     return {element.name for element in elements_of(graph, list(feed_keys))}
 
 
 def needed(
     elements: Iterable[Any], fed: Collection[str] = (), *, for_value: bool = False
 ) -> Iterator[Any]:
-    """Yield the operations that ``elements`` need, except for the tensors named in ``fed``.
+    """Yield the operations that ``elements`` need, if the tensors named in ``fed`` are fed.
 
-    ``for_value``: only those that their values are made of, not those that merely come before.
+    ``for_value``: not those that merely come before.
     """
     pending, seen = list(elements), set()
     while pending:
@@ -231,23 +132,24 @@ def accumulated(variable: Any, value: Any, update: Any) -> bool:
 
 
 class AnalyzedGraph:
-    """A ``tf.Graph``, ``launched``, with what its sessions have found out about it."""
+    """A ``tf.Graph``, ``launched``, with what its sessions know of it: what changes its step.
+
+    An operation on a reference outputs the new value; one on a resource gets a read, but not in a
+    ``cond`` or a ``while_loop``: nothing outside can wait for it.
+    """
 
     def __init__(self, graph: Any) -> None:
         self.launched = graph
-        self.step_reads = StepReads(graph)
-        #: The plans of fetches and feeds, kept for every session of this graph.
         self.plans: dict[Any, Any] = BoundedCache()
+        self._reads: dict[Any, Any] = {}  # those added, by the operation before
+        self._changing: set[Any] = set()
+        self._version = -1
 
     def as_graph_element(self, element: Any) -> Any:
-        """Return the tensor or operation that ``element``, itself or its name, stands for."""
         return self.launched.as_graph_element(element)
 
     def note_near_names(self, error: Exception, fetches: Any) -> None:
-        """Add names that were meant to an ``error`` of TensorFlow, for the unknown in ``fetches``.
-
-        The message stays TensorFlow's.
-        """
+        """Note on an ``error`` of TensorFlow which names may be meant by unknown ``fetches``."""
         operations = {op.name: op for op in self.launched.get_operations()}
         for leaf in nest.leaves(fetches):
             name, colon, _ = leaf.partition(":") if isinstance(leaf, str) else ("", "", "")
@@ -257,17 +159,83 @@ class AnalyzedGraph:
             if near := suggestion(leaf, tensors if colon else operations):
                 add_note(error, f"nothing is named {leaf!r} in the graph{near}")
 
+    @property
+    def global_step(self) -> Any:
+        """The global step as a tensor to fetch; None if the graph has none."""
+        step = v1.train.get_global_step(self.launched)
+        return None if step is None else self.launched.as_graph_element(step)
+
+    def add_step_reads(self) -> None:
+        """Add the reads that are missing, unless the graph is final."""
+        self._look()
+        step = v1.train.get_global_step(self.launched)
+        if self.launched.finalized or not hasattr(step, "read_value"):
+            return
+        for operation in sorted(self._changing - self._reads.keys(), key=lambda op: op.name):
+            if not operation.outputs and _can_be_read(operation):
+                with (
+                    self.launched.as_default(),
+                    tf.name_scope("runhooks/"),
+                    self.launched.control_dependencies(None),
+                    self.launched.control_dependencies([operation]),
+                    self.launched.colocate_with(step.op, ignore_existing=True),
+                ):
+                    self._reads[operation] = step.read_value()
+        self._version = self.launched.version
+
+    @property
+    def increases_step(self) -> bool:
+        self._look()
+        return any(operation.type in _INCREASES for operation in self._changing)
+
+    def step_makers(self) -> list[Any]:
+        """Return the operations that compute a new step of the old, outside ``cond`` and loops."""
+        self._look()
+        ops = [op for op in self.launched.get_operations() if op in self._changing]
+        return [op for op in ops if _makes_step(op)]
+
+    def step_change(self, elements: Iterable[Any], fed: Collection[str] = ()) -> StepChange:
+        """Return what a run that fetches ``elements``, and is ``fed`` by name, does to the step."""
+        self._look()
+        found = self._changing.intersection(needed(elements, fed)) if self._changing else set()
+        if not found:
+            return UNCHANGED
+        # Another read beside an output may change the order of racing operations.
+        after = [
+            op.outputs[0] if op.outputs and _can_be_read(op) else self._reads.get(op)
+            for op in found
+        ]
+        reads = [read for read in after if read is not None and read.name not in fed]
+        is_single = len(found) == 1
+        is_ordered = is_single or all(op.type in _INCREASES for op in found)
+        if len(reads) < len(found) or not is_ordered:
+            return StepChange((), is_known=False)
+        increase = _constant_increase(next(iter(found)), fed) if is_single else None
+        return StepChange(tuple(reads), is_known=True, increase=increase)
+
+    def _look(self) -> None:
+        """Find what changes the global step, if the graph is not as it was."""
+        if self._version == self.launched.version:
+            return
+        self._version = self.launched.version
+        step = v1.train.get_global_step(self.launched)
+        if step is None:
+            self._changing = set()
+            return
+        handle = getattr(step, "handle", None)
+        tensor = step.op.outputs[0] if handle is None else handle
+        own = {read.op for read in self._reads.values()}
+        self._changing = set(_changing(tensor)) - own
+
 
 def analyzed(graph: Any) -> AnalyzedGraph:
-    """Return the one that belongs to a ``tf.Graph``."""
+    """Return the one ``AnalyzedGraph`` of a ``tf.Graph``."""
     found: AnalyzedGraph | None = getattr(graph, _ATTRIBUTE, None)
     if found is None:
         found = AnalyzedGraph(graph)
-        setattr(graph, _ATTRIBUTE, found)  # they go together: the two are a circle
+        setattr(graph, _ATTRIBUTE, found)
     return found
 
-
-Read = Callable[[Sequence[Any]], Any]
 
 _HANDLES = ("GetSessionHandle", "GetSessionHandleV2")
 
@@ -287,7 +255,7 @@ class DirectRun(NamedTuple):
     targets: list[str]
     feeds: list[str]
     convert: list[tuple[Any, Callable[[Any], Any]]]
-    read: Read
+    read: Callable[[Sequence[Any]], Any]
 
 
 class FetchPlan(NamedTuple):
@@ -303,10 +271,10 @@ class FetchPlan(NamedTuple):
 
 
 def make_plan(graph: AnalyzedGraph, fetches: Any, feed_keys: Sequence[Any]) -> FetchPlan:
-    """Resolve ``fetches``; what cannot be resolved is left to ``Session.run``, which says why."""
+    """Resolve ``fetches``, or leave them to ``Session.run``, which says what is wrong."""
     try:
         fed = names_of(graph, feed_keys)
-        step = graph.step_reads.change(elements_of(graph, fetches), fed)
+        step = graph.step_change(elements_of(graph, fetches), fed)
     except (TypeError, ValueError, KeyError):
         return FetchPlan(None, None)
     try:
@@ -323,11 +291,11 @@ def _direct(graph: AnalyzedGraph, fetches: Any, feed_keys: Sequence[Any]) -> Dir
     feeds = [_fed(graph, key) for key in feed_keys]
     tensors: dict[str, int] = {}
     targets: dict[str, None] = {}
-    order: list[int] = []  # who asks for a tensor gets a value of their own
+    order: list[int] = []  # whoever asks gets a value of their own
 
     def place(fetch: Any) -> int | None:
         if not isinstance(fetch, tf.Tensor | tf.Operation | tf.Variable | str):
-            raise _NotDirectError  # as a tf.RaggedTensor, which is more than its values
+            raise _NotDirectError  # as a tf.RaggedTensor
         element = graph.as_graph_element(fetch)
         if not isinstance(element, tf.Tensor):
             targets[element.name] = None
@@ -356,21 +324,20 @@ def _container_of(fetches: Any) -> Container | None:
 
 
 def _own(value: Any) -> Any:
-    """Return a copy of an array that may be the memory of a variable, as callables return it."""
+    """Return a copy of an array that may be the memory of a variable."""
     return value.copy() if value.__class__ is np.ndarray and value.base is not None else value
 
 
 def _fed(graph: AnalyzedGraph, key: Any) -> str:
     element = graph.as_graph_element(key)
-    if not isinstance(element, tf.Tensor) or not graph.launched.is_feedable(element):
-        raise _NotDirectError
-    if not isinstance(key, tf.Tensor | str):
+    is_tensor = isinstance(key, tf.Tensor | str) and isinstance(element, tf.Tensor)
+    if not is_tensor or not graph.launched.is_feedable(element):
         raise _NotDirectError
     return str(element.name)
 
 
 def _converter(graph: AnalyzedGraph, name: str) -> Callable[[Any], Any]:
-    """A function from the value that is fed to an array; raises as ``Session.run`` does."""
+    """Return what makes an array of a fed value; it raises as ``Session.run`` does."""
     tensor = graph.as_graph_element(name)
     dtype, shape = tensor.dtype.as_numpy_dtype, tensor.shape
     rank = shape.rank
@@ -398,9 +365,9 @@ def _array(name: str, value: Any, dtype: Any) -> Any:
             f"The value of a feed cannot be a tf.Tensor object, got {value!r} for {name}: feed an "
             "array, a number, a string or a list"
         )
-    if hasattr(value, "to_numpy_array"):  # a handle of a tensor that a session keeps
+    if hasattr(value, "to_numpy_array"):
         value = value.to_numpy_array()
-    # A cast wraps what is too large; NumPy would raise OverflowError if it were told the dtype.
+    # A cast wraps what is too large, for which NumPy would raise OverflowError.
     is_number = np.issubdtype(dtype, np.number)
     array = np.asarray(value).astype(dtype) if is_number else np.asarray(value, dtype)
     is_quantized = array.dtype.names is not None  # it cannot be compared

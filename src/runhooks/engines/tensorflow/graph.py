@@ -1,4 +1,8 @@
-"""``TensorFlowGraph``: a ``tf.Graph`` as hooks and session layers see it."""
+"""``TensorFlowGraph``: a ``tf.Graph`` as hooks and session layers see it.
+
+TensorFlow does not know what belongs to a step, and its own sessions make runs too. So the number
+of an epoch, and a mean over one, are control inputs of the operations that make the step.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +12,15 @@ from typing import Any
 
 import tensorflow as tf
 
-from runhooks.contract import RawSession
 from runhooks.engines.tensorflow.engine import ENGINE, TensorFlow
-from runhooks.engines.tensorflow.epochs import add_epoch, add_epoch_mean, put_before_steps
-from runhooks.engines.tensorflow.fetches import accumulated, analyzed, elements_of
-from runhooks.engines.tensorflow.opener import TensorFlowOpener
-from runhooks.engines.tensorflow.session import is_session, observed
+from runhooks.engines.tensorflow.fetches import (
+    AnalyzedGraph,
+    accumulated,
+    analyzed,
+    elements_of,
+    needed,
+)
+from runhooks.engines.tensorflow.session import TensorFlowOpener, observed
 from runhooks.graph import names
 from runhooks.graph.base import BaseGraph, GraphKeys, entered
 from runhooks.graph.engine import Kept
@@ -22,21 +29,17 @@ from runhooks.trigger import no_epochs
 
 v1 = tf.compat.v1
 
-
 _ATTRIBUTE = "runhooks_graph"
 
 
 class TensorFlowGraph(BaseGraph):
-    """A ``tf.Graph``, its ``launched``; tensors and operations are TensorFlow's own.
-
-    ``graph_of`` gives the one that belongs to a ``tf.Graph``.
-    """
+    """A ``tf.Graph``, its ``launched``; ``graph_of`` gives the one that belongs to it."""
 
     def __init__(self, graph: Any) -> None:
         self._graph = graph
         self._finalized_for_good = False
         self._users = 0
-        self._epoch: Any = None  # the tensor of its number
+        self._epoch: Any = None
         self._means: Kept[Any, Any] = Kept()
 
     def __repr__(self) -> str:
@@ -56,7 +59,6 @@ class TensorFlowGraph(BaseGraph):
 
     @contextmanager
     def as_default(self) -> Iterator[TensorFlowGraph]:
-        """Make it the default graph of this thread, and TensorFlow's, inside the ``with`` block."""
         with entered(self), self._graph.as_default():
             yield self
 
@@ -111,22 +113,27 @@ class TensorFlowGraph(BaseGraph):
         key = value.name, getattr(weight, "name", weight), name
         with self._at_top():
             return self._means.get_or_make(
-                key, lambda: add_epoch_mean(analyzed(self._graph), epoch, value, weight, name)
+                key, lambda: _add_mean(analyzed(self._graph), epoch, value, weight, name)
             )
 
     def _number_of_epoch(self, what: str) -> Any:
         steps = steps_per_epoch(self)
         if steps is None:
             raise no_epochs(what)
+        graph = analyzed(self._graph)
         if self._epoch is None:
+            if graph.global_step is None:
+                raise ValueError("an epoch is a number of steps: the graph needs a global step")
             with self._at_top():
-                self._epoch = add_epoch(analyzed(self._graph), steps)
-        put_before_steps(analyzed(self._graph), self._epoch)
+                self._epoch = tf.add(tf.identity(graph.global_step) // steps, 1, name=EPOCH)
+        for op in graph.step_makers():
+            if self._epoch.op not in op.control_inputs:
+                op._add_control_input(self._epoch.op)
         return self._epoch
 
     @contextmanager
     def _at_top(self) -> Iterator[None]:
-        """Add to the graph inside the ``with`` block, whatever scopes the program is in."""
+        """Add to the graph inside it, whatever scopes the program is in."""
         with (
             self._graph.as_default(),
             self._graph.name_scope(None),
@@ -135,7 +142,7 @@ class TensorFlowGraph(BaseGraph):
             yield
 
     def _value(self, element: Any) -> Any:
-        """Return the tensor that ``element`` stands for, if it is or names one."""
+        """Return the tensor that ``element`` is or names; anything else as it is."""
         if not isinstance(element, str | tf.Tensor | tf.Operation | tf.Variable):
             return element
         found = self._graph.as_graph_element(element)
@@ -157,12 +164,75 @@ class TensorFlowGraph(BaseGraph):
         return found
 
 
+def _add_mean(graph: AnalyzedGraph, epoch: Any, value: Any, weight: Any, name: str) -> Any:
+    """Return the mean of ``value``, as ``rh.epoch_mean``; ``epoch``: the tensor of its number."""
+    steps = _steps_of(graph, value)
+    if not steps:
+        raise ValueError(
+            f"no operation increases the global step and computes all that {value.name!r} needs: "
+            "call epoch_mean when the graph has its train_op, one operation, such as "
+            "tf.group(minimize, increase_global_step)"
+        )
+    weight = _examples(graph, value) if weight is None else weight
+    weight = _number(weight, f"the weight of {value.name!r}")
+    with graph.launched.name_scope(f"{name}/"):
+        # The sum, the weight, and their epoch.
+        sums = v1.Variable(tf.zeros(3, tf.float64), trainable=False, use_resource=True, name="sums")
+        added = tf.stack([weight * _number(value, repr(value.name)), weight])
+        before, now = sums.read_value(), tf.cast(epoch, tf.float64)
+        kept = tf.where(tf.equal(before[2], now), before[:2], tf.zeros_like(before[:2]))
+        total = sums.assign(tf.concat([kept + added, [now]], 0), read_value=True)
+    for op in steps:
+        op._add_control_input(total.op)
+    return tf.divide(total[0], total[1], name=name)
+
+
+def _number(value: Any, what: str) -> Any:
+    value = tf.cast(value, tf.float64)
+    if value.shape.num_elements() not in (1, None):
+        raise ValueError(f"{what} must be a single number, got a tensor of shape {value.shape}")
+    return tf.reshape(value, [])
+
+
+def _steps_of(graph: AnalyzedGraph, value: Any) -> list[Any]:
+    """Return the first operations that make a step and need all data that ``value`` does."""
+    behind = set(needed([value]))
+    sources = {op for op in behind if _is_source(op)}
+    followers: dict[Any, list[Any]] = {}
+    for op in graph.launched.get_operations():
+        for before in {*op.control_inputs, *(tensor.op for tensor in op.inputs)}:
+            followers.setdefault(before, []).append(op)
+    found, seen, waiting = [], set(), list(graph.step_makers())
+    while waiting:
+        op = waiting.pop(0)
+        if op in seen:
+            continue
+        seen.add(op)
+        if op not in behind and sources.issubset(needed([op])):
+            found.append(op)
+        else:
+            waiting += followers.get(op, ())
+    return found
+
+
+def _examples(graph: AnalyzedGraph, value: Any) -> Any:
+    """Return the length of the first array among the data that ``value`` needs; 1 without any."""
+    behind = set(needed([value]))
+    data = [op for op in graph.launched.get_operations() if op in behind and _is_source(op)]
+    shapes = [tf.shape(tensor) for op in data for tensor in op.outputs]
+    return tf.concat([*shapes, [1]], 0)[0]
+
+
+def _is_source(op: Any) -> bool:
+    return op.type == "Placeholder" or "GetNext" in op.type or "Dequeue" in op.type
+
+
 def graph_of(graph: Any) -> TensorFlowGraph:
-    """Return the ``TensorFlowGraph`` of a ``tf.Graph``, always the same one."""
+    """Return the one ``TensorFlowGraph`` of a ``tf.Graph``."""
     found: TensorFlowGraph | None = getattr(graph, _ATTRIBUTE, None)
     if found is None:
         found = TensorFlowGraph(graph)
-        setattr(graph, _ATTRIBUTE, found)  # they go together: the two are a circle
+        setattr(graph, _ATTRIBUTE, found)
     return found
 
 
@@ -174,11 +244,8 @@ def current_graph() -> TensorFlowGraph | None:
     return None if getattr(graph, "building_function", False) else graph_of(graph)
 
 
-def known_graph(graph: Any) -> BaseGraph | None:
-    """Return a ``tf.Graph`` as hooks ask of it; None if ``graph`` is not one."""
-    return graph_of(graph) if isinstance(graph, tf.Graph) else None
-
-
-def known_session(session: Any) -> RawSession | None:
-    """Return a session of TensorFlow as hooks ask of it; None if ``session`` is not one."""
-    return observed(session) if is_session(session) else None
+def known(value: Any) -> Any:
+    """Return a ``tf.Graph``, or a session of one, as hooks ask of it; None if it is neither."""
+    if isinstance(value, tf.Graph):
+        return graph_of(value)
+    return observed(value) if isinstance(getattr(value, "graph", None), tf.Graph) else None

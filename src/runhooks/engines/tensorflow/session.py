@@ -1,20 +1,30 @@
-"""Sessions of a ``tf.Graph``: ours, whose runs are cached callables, and foreign ones."""
+"""Sessions of a ``tf.Graph``: how they are opened, ours, whose runs are callables, and others."""
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from operator import is_
 from typing import Any, Literal
 
+import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2
 from tensorflow.python.client.session import SessionInterface
 
 from runhooks.contract import PreparedRun
+from runhooks.engines.tensorflow.engine import (
+    check_no_other_checkpoints,
+    check_saver,
+    check_scheme,
+    respell_checkpoints,
+)
 from runhooks.engines.tensorflow.fetches import (
     UNCHANGED,
+    AnalyzedGraph,
     DirectRun,
     FetchPlan,
     StepChange,
@@ -22,22 +32,21 @@ from runhooks.engines.tensorflow.fetches import (
     make_plan,
 )
 from runhooks.engines.tensorflow.session_state import SessionState
+from runhooks.errors import FailedPreconditionError
+from runhooks.graph.base import Place, SessionOpener
 from runhooks.graph.engine import BoundedCache
 from runhooks.graph.nest import structure_key
 
+v1 = tf.compat.v1
+
+_log = logging.getLogger("runhooks")
+
 
 class CallableRun(PreparedRun):
-    """A run of ``fetches`` in ``session``.
+    """A run of ``fetches`` in ``session``, which learns the global step and counts the run.
 
-    Args:
-        fetches: What is asked for.
-        feed_keys: The keys of the feed_dict.
-        session: The session, which learns the global step and counts the run.
-        change: What the run does to the global step; None if that is not known.
-        direct: How its feeds are converted, and its result read.
-        call: Takes the feeds, and returns what was fetched.
-        step_of: Takes what was fetched, and returns the values of the global step that are in it;
-            None if there are none.
+    ``change``: what it does to the global step; None if that is not known. ``call`` takes the feeds
+    and returns what was fetched, in which ``step_of``, if there is one, finds the global step.
     """
 
     __slots__ = (
@@ -64,13 +73,12 @@ class CallableRun(PreparedRun):
         self._step_of = step_of
         self._tells_step = change is not UNCHANGED or session.is_shared
         self._increases = change is not None and change.never_decreases
-        # Where others may change the step, or the run does not say by how much it does, each run
-        # has to be followed by a look at what is due.
+        # If it is not known how far the step goes, each run is followed by a look at what is due.
         increase = None if change is None or session.is_shared else change.increase
         self.steps = -1 if increase is None else increase
 
     def is_fed(self, feed_dict: Any) -> bool:
-        """As ``PreparedRun.is_fed``; tensors cannot be compared, and their hash takes a while."""
+        """As ``PreparedRun.is_fed``, without the slow hash of tensors, which cannot be compared."""
         keys = self._keys
         if not feed_dict:
             return not keys
@@ -78,12 +86,11 @@ class CallableRun(PreparedRun):
         return is_fed and all(map(is_, feed_dict, keys))
 
     def foresee(self, off_steps: float) -> None:
-        """As ``PreparedRun.foresee``."""
         if self.steps >= 0:
             self._session.foresee(self, off_steps)
 
     def again(self, feed_dict: Any) -> Any:
-        """Make the run, and return the values of the fetches. An off-step is as fast as this is."""
+        """Make the run, and return the values of the fetches. Off-steps do nothing else."""
         session, convert = self._session, self._convert
         number = session.begin_change() if self._tells_step else session.note_unchanged()
         values: Any = None
@@ -105,8 +112,6 @@ class CallableRun(PreparedRun):
         return self._read(values)
 
 
-v1 = tf.compat.v1
-
 _Session: Any = v1.Session
 
 
@@ -114,8 +119,7 @@ class Session(_Session, SessionState):  # type: ignore[misc]
     """A ``tf.compat.v1.Session`` that knows the global step without a run of its own.
 
     A set of fetches and feeds is resolved once, and then run by a callable. A run that changes the
-    global step also fetches its new value; with a ``target``, where other workers may increase it,
-    every run does. All else is TensorFlow's.
+    global step also fetches it; with a ``target``, where other workers may change it, every run.
     """
 
     def __init__(self, target: str = "", graph: Any = None, config: Any = None) -> None:
@@ -123,11 +127,11 @@ class Session(_Session, SessionState):  # type: ignore[misc]
         SessionState.__init__(self, analyzed(self.graph))
         self._has_servers = bool(target)
         self._runs_by_key: dict[Any, CallableRun] = BoundedCache()
-        self._last: CallableRun | None = None  # the run that was asked for last
+        self._last: CallableRun | None = None
 
     @property
     def _sess(self) -> Any:
-        # Programs follow `_sess` from a monitored session to one of a class named Session.
+        # Programs follow `_sess` to an object of a class named Session.
         return self
 
     def begin(self) -> None:
@@ -161,16 +165,13 @@ class Session(_Session, SessionState):  # type: ignore[misc]
     def make_callable(
         self, fetches: Any, feed_list: Any = None, accept_options: bool = False
     ) -> Callable[..., Any]:
-        """As in TensorFlow; each call is a call of ``run``."""
         return SessionState.make_callable(self, fetches, feed_list, accept_options)
 
     def partial_run(self, handle: Any, fetches: Any, feed_dict: Any = None) -> Any:
-        """As in TensorFlow."""
         with self.made_partly():
             return v1.Session.partial_run(self, handle, fetches, feed_dict)
 
     def close(self) -> None:
-        """As in TensorFlow; may be called again."""
         self.is_over = True
         try:
             v1.Session.close(self)
@@ -178,7 +179,6 @@ class Session(_Session, SessionState):  # type: ignore[misc]
             self._forget_runs()  # callables that outlive the session release nothing
 
     def run_plainly(self, fetches: Any, *given: Any) -> Any:
-        """``Session.run`` of TensorFlow."""
         try:
             return v1.Session.run(self, fetches, *given)
         except (TypeError, ValueError) as error:
@@ -187,7 +187,7 @@ class Session(_Session, SessionState):  # type: ignore[misc]
             raise
 
     def _find(self, fetches: Any, feed_dict: Any) -> CallableRun | None:
-        """Return the run of ``fetches``, made now if it is new; None if ``Session.run`` has to."""
+        """Return the run of ``fetches``; None if TensorFlow's ``run`` has to make it."""
         if feed_dict and type(feed_dict) is not dict:
             return None
         structure = structure_key(fetches)
@@ -202,7 +202,7 @@ class Session(_Session, SessionState):  # type: ignore[misc]
                 return None
             try:
                 run = self._callable(plan, plan.direct, fetches, feed_dict or ())
-            except RuntimeError as error:  # closed by another thread just now
+            except RuntimeError as error:  # closed by another thread
                 self.note_error(error)
                 raise
             self._runs_by_key[key] = run
@@ -213,7 +213,7 @@ class Session(_Session, SessionState):  # type: ignore[misc]
         self._last = None
 
     def _plan(self, key: Any, fetches: Any, feed_dict: Mapping[Any, Any]) -> FetchPlan:
-        # What is added to the graph later may change the global step in the same fetches.
+        # What is added to the graph may change the global step in the same fetches.
         plans, key = self.analyzed_graph.plans, (self.graph.version, key)
         plan: FetchPlan | None = plans.get(key)
         if plan is None:
@@ -230,28 +230,20 @@ class Session(_Session, SessionState):  # type: ignore[misc]
             fetch=names,  # a server answers each name once
             target=direct.targets,
         )
-        made = self._make_callable_from_options(options)
+        call = partial(self._do_call, self._make_callable_from_options(options))
         places = [names.index(tensor.name) for tensor in steps]
-        step_of = partial(_picked, places) if places else None
-        call = partial(self._do_call, made)
+        step_of = (lambda values: [values[it] for it in places]) if places else None
         return CallableRun(fetches, feed_keys, self, plan.step, direct, call, step_of)
 
 
 _own_run = Session.run
 
 
-def _picked(places: list[int], values: list[Any]) -> list[Any]:
-    return [values[place] for place in places]
-
-
 _ATTRIBUTE = "runhooks_session"
 
 
 class AdoptedSession(SessionState, SessionInterface):  # type: ignore[misc]
-    """A session around another one of TensorFlow's, which makes the runs.
-
-    Attributes that it lacks are looked up in the other.
-    """
+    """A session around another one of TensorFlow's, which makes the runs."""
 
     def __init__(self, session: Any) -> None:
         self.adopted = session
@@ -265,7 +257,6 @@ class AdoptedSession(SessionState, SessionInterface):  # type: ignore[misc]
 
     @property
     def graph(self) -> Any:
-        """The graph that it runs."""
         return self.adopted.graph
 
     @property
@@ -274,7 +265,6 @@ class AdoptedSession(SessionState, SessionInterface):  # type: ignore[misc]
 
     @property
     def sess_str(self) -> Any:
-        """The target of the session, for TensorFlow."""
         return self.adopted.sess_str
 
     def run(
@@ -286,31 +276,26 @@ class AdoptedSession(SessionState, SessionInterface):  # type: ignore[misc]
         *,
         hooks: Literal[False] = False,
     ) -> Any:
-        """As ``Session.run``."""
         self.check_no_hooks(hooks)
         return self.run_whole(fetches, feed_dict, options, run_metadata)
 
     def run_plainly(self, fetches: Any, *given: Any) -> Any:
-        """``run`` of the session itself."""
         return self.adopted.run(fetches, *given)
 
     def partial_run_setup(self, fetches: Any, feeds: Any = None) -> Any:
-        """``partial_run_setup`` of the session itself."""
         return self.adopted.partial_run_setup(fetches, feeds)
 
     def partial_run(self, handle: Any, fetches: Any, feed_dict: Any = None) -> Any:
-        """``partial_run`` of the session itself."""
         with self.made_partly():
             return self.adopted.partial_run(handle, fetches, feed_dict)
 
     def close(self) -> None:
-        """Close the session."""
         self.is_over = True
         self.adopted.close()
 
 
 class ObservedSession(AdoptedSession):
-    """A session whose runs others make; its global step is read each time that it is needed."""
+    """A session whose runs others make; its global step is read whenever it is needed."""
 
     def __init__(self, session: Any) -> None:
         AdoptedSession.__init__(self, session)
@@ -318,11 +303,10 @@ class ObservedSession(AdoptedSession):
 
     @property
     def global_step(self) -> int | None:
-        """The global step, by a run of its own."""
         return self.refresh_step()
 
     def run_plainly(self, fetches: Any, *given: Any) -> Any:
-        if fetches is not self.analyzed_graph.step_reads.tensor:
+        if fetches is not self.analyzed_graph.global_step:
             return AdoptedSession.run_plainly(self, fetches, *given)
         if self._read_step is None:
             self._read_step = self.adopted.make_callable(fetches)
@@ -330,7 +314,7 @@ class ObservedSession(AdoptedSession):
 
 
 def observed(session: Any) -> ObservedSession:
-    """Return a session of TensorFlow's as hooks see it; always the same object."""
+    """Return the one ``ObservedSession`` of a session of TensorFlow's."""
     found = getattr(session, _ATTRIBUTE, None)
     if not isinstance(found, ObservedSession):
         found = ObservedSession(session)
@@ -339,6 +323,161 @@ def observed(session: Any) -> ObservedSession:
     return found
 
 
-def is_session(session: Any) -> bool:
-    """Return whether ``session`` is one of TensorFlow's."""
-    return isinstance(getattr(session, "graph", None), tf.Graph)
+#: What TensorFlow's own scaffold finds in a graph, or makes.
+_PARTS = (
+    *("init_op", "ready_op", "ready_for_local_init_op"),
+    *("local_init_op", "summary_op", "saver"),
+)
+
+
+def _saver() -> Any:
+    return v1.train.Saver(sharded=True, allow_empty=True)
+
+
+class TensorFlowOpener(SessionOpener):
+    """Creates the sessions of one graph."""
+
+    scaffolds = (v1.train.Scaffold,)
+    joins_ranks = False
+    writes_checkpoints = False
+
+    def __init__(self, graph: AnalyzedGraph) -> None:
+        self._graph = graph
+
+    def resolve(self, place: str | os.PathLike[str]) -> str | os.PathLike[str]:
+        check_scheme(place)
+        return place
+
+    def fill_scaffold(self, scaffold: Any) -> None:
+        check_saver(scaffold.saver)
+        with self._graph.launched.as_default():
+            if scaffold.saver is None:
+                scaffold.saver = scaffold.get_or_default("saver", v1.GraphKeys.SAVERS, _saver)
+            # After the saver, which changes the step; before the graph is final.
+            self.prepare_graph()
+            given = {name: getattr(scaffold, name) for name in _PARTS}
+            filled = v1.train.Scaffold(**given).finalize()
+        for name in _PARTS:
+            setattr(scaffold, name, getattr(filled, name))
+
+    def default_local_init_op(self) -> Any:
+        return v1.train.Scaffold.default_local_init_op()
+
+    def open_chief(
+        self, scaffold: Any, master: str, config: Any, checkpoint_dir: Place, path: Place
+    ) -> Any:
+        session = Session(master, self._graph.launched, config)
+        try:
+            if not self._restored(session, scaffold.saver, checkpoint_dir, path):
+                session.run(scaffold.init_op, feed_dict=scaffold.init_feed_dict)
+                if getattr(scaffold, "init_from", None) is not None:  # ours has it
+                    scaffold.init_from.load_into(session)
+                if scaffold.init_fn is not None:
+                    scaffold.init_fn(session)
+            if missing := _missing_after_local_init(session, scaffold):
+                raise RuntimeError(
+                    f"Init operations did not make model ready.  Init op: {scaffold.init_op}, init "
+                    f"fn: {scaffold.init_fn}, local_init_op: {scaffold.local_init_op}, error: "
+                    f"{missing}"
+                )
+        except BaseException:
+            session.close()
+            raise
+        return session
+
+    def try_worker(
+        self, scaffold: Any, master: str, config: Any, checkpoint_dir: Place
+    ) -> tuple[Any, Exception | None]:
+        session = Session(master, self._graph.launched, config)
+        try:
+            missing = _missing_after_local_init(session, scaffold)
+        except BaseException:
+            session.close()
+            raise
+        if missing is None:
+            return session, None
+        session.close()
+        return None, FailedPreconditionError(missing)
+
+    def deadline_error(self, message: str, checkpoint_dir: Place) -> Exception:
+        error: Exception = tf.errors.DeadlineExceededError(None, None, message)
+        return error
+
+    def prepare_graph(self) -> None:
+        # The user's own creator may fill no scaffold.
+        self._graph.add_step_reads()
+
+    def as_raw_session(self, session: Any) -> Any:
+        if isinstance(session, Session):
+            session.begin()
+            return session
+        return AdoptedSession(session)
+
+    def start_threads(self, session: Any, coord: Any) -> None:
+        for runner in self._graph.launched.get_collection(v1.GraphKeys.QUEUE_RUNNERS):
+            runner.create_threads(session, coord=coord, daemon=True, start=True)
+
+    def _restored(self, session: Session, saver: Any, directory: Place, path: Place) -> bool:
+        """Restore ``path``, or the newest sound checkpoint of ``directory``, if any."""
+        if path:
+            self._restore(session, saver, os.fspath(path))
+        if path or not directory:
+            return bool(path)
+        folder = os.fspath(directory)
+        state = v1.train.get_checkpoint_state(folder)
+        if state is None or not state.model_checkpoint_path:
+            check_no_other_checkpoints(folder)
+            return False
+        newest, others = state.model_checkpoint_path, state.all_model_checkpoint_paths
+        damage: Exception | None = None
+        for saved in dict.fromkeys([newest, *reversed(others)]):
+            try:
+                self._restore(session, saver, saved)
+            # A file that ends too early is out of range.
+            except (tf.errors.DataLossError, tf.errors.OutOfRangeError) as error:
+                damage = damage or error
+                _log.warning("the checkpoint %s is damaged: %s", saved, error.message)
+            else:
+                saver.recover_last_checkpoints(others)
+                respell_checkpoints(saver, folder.rstrip("/") or "/")
+                return True
+        assert damage is not None
+        raise damage
+
+    def _restore(self, session: Session, saver: Any, path: str) -> None:
+        # These set a loaded model to the values it was loaded with.
+        if initializers := self._graph.launched.get_collection("saved_model_initializers"):
+            session.run(initializers)
+        saver.restore(session, path)
+        session.take_checkpoint(path)
+
+
+def _missing_after_local_init(session: Session, scaffold: Any) -> str | None:
+    """Run ``local_init_op``; return what is not initialized, before or after it, or None."""
+    missing = _missing(session, scaffold.ready_for_local_init_op)
+    if missing is not None:
+        return missing
+    if scaffold.local_init_op is not None:
+        session.run(scaffold.local_init_op, feed_dict=scaffold.local_init_feed_dict)
+    return _missing(session, scaffold.ready_op)
+
+
+def _missing(session: Session, op: Any) -> str | None:
+    """Return what ``op`` reports as not initialized, or None."""
+    if op is None:
+        return None
+    try:
+        answer = session.run(op)
+    except tf.errors.FailedPreconditionError as error:
+        lines = [line for line in str(error).splitlines() if "uninitialized" in line]
+        if not lines:
+            raise
+        return lines[0].strip()
+    array = np.asarray(answer)
+    if answer is None or array.dtype == np.int32 or array.size == 0:
+        return None
+    if array.dtype == bool:
+        is_ready = array.ndim == 0 and array
+        return None if is_ready else f"{getattr(op, 'name', op)} is {array.tolist()}"
+    names = [n.decode() if isinstance(n, bytes) else str(n) for n in np.ravel(answer)]
+    return "Variables not initialized: " + ", ".join(names)

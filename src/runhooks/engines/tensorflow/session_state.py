@@ -1,4 +1,4 @@
-"""``SessionState``: the base of all sessions of a ``tf.Graph``; it knows the global step."""
+"""``SessionState``: the base of the sessions of a ``tf.Graph``; it knows the global step."""
 
 from __future__ import annotations
 
@@ -13,7 +13,15 @@ import tensorflow as tf
 
 from runhooks.arrays.shards import Share
 from runhooks.contract import PreparedRun, RawSession, Snapshot
-from runhooks.engines.tensorflow.engine import ENGINE
+from runhooks.engines.tensorflow.engine import (
+    ENGINE,
+    check_saver,
+    load_states,
+    respell_checkpoints,
+    save_states,
+    sweep_states,
+    take_over_checkpoints,
+)
 from runhooks.engines.tensorflow.fetches import (
     UNCHANGED,
     AnalyzedGraph,
@@ -23,14 +31,6 @@ from runhooks.engines.tensorflow.fetches import (
     names_of,
     needed,
 )
-from runhooks.engines.tensorflow.files import (
-    check_saver,
-    load_states,
-    respell_checkpoints,
-    save_states,
-    sweep_states,
-    take_over_checkpoints,
-)
 from runhooks.graph.base import ClosedSessionError, Framework, StepPart
 from runhooks.near_names import suggestion
 
@@ -38,10 +38,10 @@ v1 = tf.compat.v1
 
 
 class _Own(threading.local):
-    """What a thread knows of the last run that it has made itself.
+    """What a thread knows of its last run.
 
     Attributes:
-        step: The global step that it has led to; None: the run could not tell.
+        step: The global step that it has led to; None if the run could not tell.
         is_after_run: Whether the thread hands out the results of this run.
     """
 
@@ -67,17 +67,16 @@ def _kind(operation: Any) -> str:
     return str(operation.type).removesuffix("V2")
 
 
-#: What TensorFlow says of a run in a closed session.
+_LARGEST = (
+    *("trace_level", "timeout_in_ms", "inter_op_thread_pool", "output_partition_graphs"),
+    "report_tensor_allocations_upon_oom",
+)
+
 _CLOSED = "Attempted to use a closed Session."
 
 
 class CancelledRunError(ClosedSessionError, tf.errors.CancelledError):  # type: ignore[misc]
-    """A run was cancelled because its session was closed.
-
-    Args:
-        error: As TensorFlow has raised it.
-        owner: The session.
-    """
+    """A run was cancelled because its session, ``owner``, was closed."""
 
     def __init__(self, error: Any, owner: object) -> None:
         tf.errors.CancelledError.__init__(self, error.node_def, error.op, error.message)
@@ -87,7 +86,10 @@ class CancelledRunError(ClosedSessionError, tf.errors.CancelledError):  # type: 
 class SessionState(RawSession):
     """A session of TensorFlow as hooks and session layers see it.
 
-    A subclass defines ``run_plainly``.
+    Attributes:
+        is_over: Whether it is closed or lost, so that nothing more can be read of it.
+        is_shared: Whether others may change the variables, so that every run fetches the step; not
+            before all variables have values.
     """
 
     has_framework_saver: ClassVar[bool] = True
@@ -96,19 +98,16 @@ class SessionState(RawSession):
     def __init__(self, graph: AnalyzedGraph) -> None:
         RawSession.__init__(self)
         self.analyzed_graph = graph
-        #: Whether it is closed or lost, so that nothing more can be read of it.
         self.is_over = False
-        #: Whether others may change the variables, so that the step is fetched in every run. Not
-        #: before all of them have values.
         self.is_shared = False
         self._restored: str | None = None
         self._step: int | None = None
         self._step_is_known = False
-        # Runs of several threads may overlap. Those that may change the step are numbered.
+        # Runs that may change the step are numbered, as those of several threads may overlap.
         self._lock = threading.Lock()
         self._saving = threading.Lock()  # a saver has one list of its checkpoints
         self._begun = self._in_flight = 0
-        self._unordered = 0  # the last of those that had begun when the step was lost track of
+        self._unordered = 0  # the last begun when the step was lost track of
         self._foreseen: PreparedRun | None = None
         self._own = _Own()
 
@@ -118,9 +117,9 @@ class SessionState(RawSession):
 
     @property
     def global_step(self) -> int | None:
-        """The global step as it was after the last run; None if there is none or it has no value.
+        """The global step after the last run; None without one, or without a value.
 
-        Read by a run of its own only where the last run could not tell, as after one that failed.
+        Read by a run of its own only where the last could not tell, as after one that failed.
         """
         if self._own.is_after_run and self._own.step is not None:
             return self._own.step
@@ -137,8 +136,8 @@ class SessionState(RawSession):
             self._own.is_after_run = False
 
     def refresh_step(self) -> int | None:
-        """Read the global step, which others may have changed, by a run of its own."""
-        tensor = self.analyzed_graph.step_reads.tensor
+        """Read the global step by a run of its own."""
+        tensor = self.analyzed_graph.global_step
         if tensor is None or self.is_over:
             return self._step
         number, values = self.begin_change(), None
@@ -153,8 +152,7 @@ class SessionState(RawSession):
     def begin_change(self) -> int:
         """Note that a run begins which may change the global step, or reads it.
 
-        Returns:
-            Its number, for ``end_change``; negative if it begins while another is being made.
+        Return its number, for ``end_change``; negative if another is being made.
         """
         with self._lock:
             self._begun += 1
@@ -169,13 +167,12 @@ class SessionState(RawSession):
         *,
         increases: bool = False,
     ) -> None:
-        """Note that such a run has ended.
+        """Note that such a run, which may have been foreseen, has ended.
 
         Args:
-            number: The number of the run.
-            values: The values of the global step that it has fetched, of which the largest is the
-                new one; None: the step is not known.
-            run: The run itself, where it may have been foreseen.
+            number: Its number.
+            values: Of the global step: the largest is the new one. None: it is not known.
+            run: The run.
             increases: Whether it never decreases the step.
         """
         with self._lock:
@@ -193,21 +190,21 @@ class SessionState(RawSession):
                 self._foreseen.off_steps = 0
 
     def note_unchanged(self) -> int:
-        """Note that a run begins which leaves the global step to others; return no number, 0.
+        """Note that a run begins which leaves the global step to others; return 0, no number.
 
-        The steps that other threads make beside it are those that its hooks see.
+        Its hooks see the steps that other threads make.
         """
         if not self._own.is_after_run:
             self._own.step = None
         return 0
 
     def forget_step(self) -> None:
-        """Note that the global step may have changed, to a value that is not known."""
+        """Note that the global step may have changed."""
         self.end_change(self.begin_change(), None)
 
     @contextmanager
     def made_partly(self) -> Iterator[None]:
-        """Inside it, a part of a run is made, in which also what it does not fetch may be run."""
+        """Make part of a run inside it, which may run more than it fetches."""
         try:
             yield
         except BaseException as error:
@@ -218,16 +215,12 @@ class SessionState(RawSession):
         self.runs += 1
 
     def foresee(self, run: PreparedRun, off_steps: float) -> None:
-        """Set ``run.off_steps``, up to a run of another kind that may change the global step."""
+        """Set ``run.off_steps``, until another run may change the global step."""
         with self._lock:
             self._foreseen, run.off_steps = run, off_steps
 
     def note_error(self, error: BaseException) -> None:
-        """Note the error of a run; a lost session is not asked for its step.
-
-        Raises:
-            ClosedSessionError: If the session is closed, and ``error`` says so or comes of it.
-        """
+        """Note the error of a run; raise ClosedSessionError if it comes of a closed session."""
         if self.engine.is_lost(error):
             self.is_over = True
         elif self.is_over and isinstance(error, tf.errors.CancelledError):
@@ -236,19 +229,16 @@ class SessionState(RawSession):
             raise ClosedSessionError(_CLOSED, self) from error
 
     def steps_to_fetch(self, change: StepChange | None, fed: Collection[str]) -> list[Any]:
-        """Return what a run is to fetch as well, so that the global step is known after it.
-
-        ``fed``: the names of the tensors that it is fed: these it cannot tell.
-        """
+        """Return what a run is to fetch for the global step; it cannot tell what it is ``fed``."""
         if change is None or (change is not UNCHANGED and not change.is_known):
             return []
         if change.reads:
             return list(change.reads)
-        tensor = self.analyzed_graph.step_reads.tensor if self.is_shared else None
+        tensor = self.analyzed_graph.global_step if self.is_shared else None
         return [] if tensor is None or tensor.name in fed else [tensor]
 
     def run_plainly(self, fetches: Any, *given: Any) -> Any:
-        """Make one run, with nothing around it; arguments are those of ``Session.run``."""
+        """Make one run, with the arguments of ``Session.run`` and nothing around it."""
         raise NotImplementedError
 
     def run_whole(self, fetches: Any, *given: Any) -> Any:
@@ -276,28 +266,26 @@ class SessionState(RawSession):
         return result
 
     def inputs_of(self, fetches: Any, feed_keys: Iterable[Any] = ()) -> list[Any]:
-        """Return the iterators and queues that ``fetches`` draw from."""
         try:
             elements = elements_of(self.analyzed_graph, fetches)
             fed = names_of(self.analyzed_graph, feed_keys)
-        except (TypeError, ValueError, KeyError):  # the run will say what is wrong with them
+        except (TypeError, ValueError, KeyError):  # the run says what is wrong
             return []
         return [op for op in needed(elements, fed) if _kind(op) in _SOURCES]
 
     def step_part(self, fetches: Any, feed_keys: Iterable[Any] = ()) -> StepPart:
-        # Other workers may increase the step in any run.
-        if self.is_shared or not self.analyzed_graph.step_reads.is_increased:
+        # Other workers may increase it in any run.
+        if self.is_shared or not self.analyzed_graph.increases_step:
             return StepPart.WHOLE
         plan = make_plan(self.analyzed_graph, fetches, tuple(feed_keys))
         return StepPart.NONE if plan.step == UNCHANGED else StepPart.WHOLE
 
     def may_share(self, source: Any) -> bool:
-        # It has one dataset for good.
-        is_bound = _kind(source) in ("Iterator", "OneShotIterator") and len(_starts(source)) <= 1
-        return not is_bound
+        # An iterator of one dataset for good is bound.
+        return _kind(source) not in ("Iterator", "OneShotIterator") or len(_starts(source)) > 1
 
     def rewind(self, *fetches: Any, to: Any = None) -> None:
-        """Restart those that have one initializer without a placeholder; the user, all others."""
+        """Restart those that have one initializer without a placeholder."""
         alone = [starts[0] for source in fetches if len(starts := _starts(source)) == 1]
         unfed = [it for it in alone if "Placeholder" not in map(_kind, needed([it]))]
         if unfed:
@@ -308,7 +296,6 @@ class SessionState(RawSession):
         into: Mapping[str, np.ndarray[Any, Any]] | None = None,
         share: Share | None = None,
     ) -> Snapshot:
-        """Return the values of the global variables; TensorFlow's own saver saves them."""
         return Snapshot(self._values(self._variables()), {})
 
     def read(self, name: str) -> dict[str, np.ndarray[Any, Any]]:
@@ -320,7 +307,7 @@ class SessionState(RawSession):
         return self._values(found)
 
     def assign(self, values: Mapping[str, Any]) -> None:
-        """As ``RawSession.assign``; makes a run, of the initializers, with other values."""
+        """As ``RawSession.assign``; runs the initializers, with other values."""
         known = self._variables()
         if unknown := [name for name in values if name not in known]:
             raise _unknown(unknown[0], known)
@@ -342,52 +329,41 @@ class SessionState(RawSession):
         return v1.RunOptions(), v1.RunMetadata()
 
     def merge_options(self, given: Mapping[str, Any]) -> Any:
-        return merged_options(list(given.values()))
+        """Merge ``RunOptions``: the largest of numbers and flags, and all debug watches."""
+        first, *others = given.values()
+        merged = v1.RunOptions()
+        merged.CopyFrom(first)
+        for options in others:
+            for name in _LARGEST:
+                setattr(merged, name, max(getattr(merged, name), getattr(options, name)))
+            debug, other = merged.debug_options, options.debug_options
+            debug.debug_tensor_watch_opts.extend(other.debug_tensor_watch_opts)
+            debug.reset_disk_byte_usage |= other.reset_disk_byte_usage
+        return merged
 
     def save_checkpoint(
         self, saver: Any, save_path: str | os.PathLike[str], step: int, *, save_graph_def: bool
     ) -> str:
         check_saver(saver)
         path = os.fspath(save_path)
-        # A thread has no default graph, and a saver would take it for eager.
+        # Without a default graph, as in a thread, a saver would think itself eager.
         with self._saving, self.graph.as_default():
+            options = {}
             if isinstance(saver, v1.train.Saver):
                 take_over_checkpoints(saver, path, self._restored)
+                options = {"write_meta_graph": save_graph_def}
             respell_checkpoints(saver, os.path.dirname(path))  # noqa: PTH120 - it may be a URL
             save_states(f"{path}-{step}", self.attached_states(), step)
-            if isinstance(saver, v1.train.Saver):
-                saved = saver.save(self, path, global_step=step, write_meta_graph=save_graph_def)
-            else:
-                saved = saver.save(self, path, global_step=step)
+            saved = saver.save(self, path, global_step=step, **options)
             sweep_states(path)
             self.checkpoint = str(saved)
         return self.checkpoint
 
     def take_checkpoint(self, path: str) -> None:
-        """Take the states of hooks that were saved with the checkpoint ``path``, now restored."""
+        """Take the states of hooks that were saved with the restored checkpoint ``path``."""
         self.checkpoint = self._restored = path
         self.take_states(load_states(path))
 
     def write_graph(self, folder: str | os.PathLike[str]) -> None:
-        """Write ``graph.pbtxt``."""
         graph_def = self.analyzed_graph.launched.as_graph_def(add_shapes=True)
         tf.io.write_graph(graph_def, os.fspath(folder), "graph.pbtxt")
-
-
-def merged_options(given: Sequence[Any]) -> Any:
-    """Merge ``RunOptions``: the largest trace level, timeout and pool, and all debug watches.
-
-    An option that one of them sets is set. None of ``given`` is changed.
-    """
-    merged = v1.RunOptions()
-    merged.CopyFrom(given[0])
-    for options in given[1:]:
-        merged.trace_level = max(merged.trace_level, options.trace_level)
-        merged.timeout_in_ms = max(merged.timeout_in_ms, options.timeout_in_ms)
-        merged.inter_op_thread_pool = max(merged.inter_op_thread_pool, options.inter_op_thread_pool)
-        merged.output_partition_graphs |= options.output_partition_graphs
-        merged.report_tensor_allocations_upon_oom |= options.report_tensor_allocations_upon_oom
-        debug, other = merged.debug_options, options.debug_options
-        debug.debug_tensor_watch_opts.extend(other.debug_tensor_watch_opts)
-        debug.reset_disk_byte_usage |= other.reset_disk_byte_usage
-    return merged
