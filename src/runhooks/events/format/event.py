@@ -14,13 +14,20 @@ from runhooks.events.format.proto import as_bytes, as_float, as_int, fields, int
 #: The format, which the first event of a file names.
 FILE_VERSION = "brain.Event:2"
 
+_MESSAGES = {
+    "graph_def": 4,
+    "summary": 5,
+    "session_log": 7,
+    "tagged_run_metadata": 8,
+    "meta_graph_def": 9,
+}
 _VALUE, _TAG, _SIMPLE_VALUE = 1, 1, 2  # of summary.proto
 
 
 class Message(Protocol):
     """Anything that serializes itself: our messages, and those of Protocol Buffers."""
 
-    def SerializeToString(self) -> bytes:  # noqa: N802 (Protocol Buffers\' name)
+    def SerializeToString(self) -> bytes:  # noqa: N802 (Protocol Buffers' name)
         """Return the message in the wire format."""
 
 
@@ -37,24 +44,19 @@ class SessionLog(NamedTuple):
     """An entry on the life of a session, for ``FileWriter.add_session_log(session_log, step)``.
 
     ``START`` at step n makes readers drop the points that earlier sessions wrote from step n on.
-
-    Attributes:
-        status: A ``SessionStatus``: ``STATUS_UNSPECIFIED``, ``START``, ``STOP`` or ``CHECKPOINT``.
-        checkpoint_path: The checkpoint that was saved or restored, if any.
-        msg: Any text.
+    ``checkpoint_path`` is what was saved or restored, ``msg`` any text.
     """
 
     status: int = SessionStatus.STATUS_UNSPECIFIED
     checkpoint_path: str = ""
     msg: str = ""
 
-    def SerializeToString(self) -> bytes:  # noqa: N802 (Protocol Buffers\' name)
-        """Return the message in the wire format."""
+    def SerializeToString(self) -> bytes:  # noqa: N802
         about = text_field(2, self.checkpoint_path) + text_field(3, self.msg)
         return int_field(1, self.status) + about
 
     @classmethod
-    def FromString(cls, message: bytes) -> SessionLog:  # noqa: N802 (Protocol Buffers\' name)
+    def FromString(cls, message: bytes) -> SessionLog:  # noqa: N802
         """Return the session log in ``message``. Raises ValueError if it is malformed."""
         values = dict(fields(message))
         return cls(
@@ -65,10 +67,10 @@ class SessionLog(NamedTuple):
 
 
 class Event(NamedTuple):
-    """One record of an event file: a time, a step, and one of the other fields.
+    """One record of an event file: a time in seconds since the epoch, a step, and one other field.
 
-    ``wall_time`` is in seconds since the epoch. A message is given as bytes in the wire format, or
-    as an object that is serialized when the event is written. An event that was read holds bytes.
+    A message is bytes in the wire format, or an object that is serialized when the event is
+    written. An event that was read holds bytes.
     """
 
     wall_time: float
@@ -80,51 +82,34 @@ class Event(NamedTuple):
     file_version: str | None = None
     meta_graph_def: bytes | Message | None = None
 
-    def SerializeToString(self) -> bytes:  # noqa: N802 (Protocol Buffers\' name)
+    def SerializeToString(self) -> bytes:  # noqa: N802
         """Return the event in the wire format. Raises what a message in it does."""
         parts = [proto.double_field(1, self.wall_time), int_field(2, self.step)]
         if self.file_version is not None:
             parts.append(proto.bytes_field(3, self.file_version.encode()))
-        for number, message in (
-            (4, self.graph_def),
-            (5, self.summary),
-            (7, self.session_log),
-            (8, self.tagged_run_metadata),
-            (9, self.meta_graph_def),
-        ):
+        for name, number in _MESSAGES.items():
+            message = getattr(self, name)
             if message is not None:
-                parts.append(proto.bytes_field(number, _serialized(message)))
+                content = message if isinstance(message, bytes) else message.SerializeToString()
+                parts.append(proto.bytes_field(number, content))
         return b"".join(parts)
 
     @classmethod
-    def FromString(cls, message: bytes) -> Event:  # noqa: N802 (Protocol Buffers\' name)
+    def FromString(cls, message: bytes) -> Event:  # noqa: N802
         """Return the event in ``message``. Raises ValueError if it is malformed."""
         values = dict(fields(message))
-
-        def content(number: int) -> bytes | None:
-            return as_bytes(values[number]) if number in values else None
-
-        version = content(3)
         return cls(
             wall_time=as_float(values[1]) if 1 in values else 0.0,
             step=as_int(values.get(2, 0)),
-            summary=content(5),
-            session_log=content(7),
-            graph_def=content(4),
-            tagged_run_metadata=content(8),
-            file_version=None if version is None else version.decode(),
-            meta_graph_def=content(9),
+            file_version=as_bytes(values[3]).decode() if 3 in values else None,
+            **{name: as_bytes(values[i]) for name, i in _MESSAGES.items() if i in values},
         )
 
 
-def _serialized(message: bytes | Message) -> bytes:
-    return message if isinstance(message, bytes) else message.SerializeToString()
-
-
 def scalar_entry(tag: str, number: float) -> bytes:
-    """Return the value of a Summary message with this ``tag`` and ``number``, as float32.
+    """Return the value of a Summary with this ``tag`` and ``number``, which its last 4 bytes are.
 
-    Its last 4 bytes are the number. Raises UnicodeEncodeError if ``tag`` has lone surrogates.
+    Raises UnicodeEncodeError if ``tag`` has lone surrogates.
     """
     content = proto.bytes_field(_TAG, tag.encode()) + proto.float_field(_SIMPLE_VALUE, number)
     return proto.bytes_field(_VALUE, content)

@@ -1,16 +1,11 @@
 """Records: the framing of payloads in event files and all other TFRecord files; CRC-32C.
 
-A CRC is affine over GF(2): the CRC of a row is the CRC of the row with some of its bytes set to
-zero, xor a contribution of each of these bytes, which depends only on the byte and its distance
-from the end. So rows that mostly agree cost one table look-up for each byte in which they differ.
-Format: RFC 3720, appendix B.4; the mask is that of TFRecord files.
-
     length of payload   uint64, little-endian
     CRC of the length   uint32, masked CRC-32C
     payload
     CRC of the payload  uint32, masked CRC-32C
 
-Format: tensorflow.org/tutorials/load_data/tfrecord.
+Formats: tensorflow.org/tutorials/load_data/tfrecord; RFC 3720, appendix B.4.
 """
 
 from __future__ import annotations
@@ -40,10 +35,7 @@ def crc32c(data: bytes) -> int:
 
 
 def masked(crc: _Crc) -> _Crc:
-    """Return ``crc``, one or an array of uint32, as records store it.
-
-    The mask keeps a payload that itself contains CRCs from containing its own.
-    """
+    """Return ``crc``, one or an array of uint32, as records store it."""
     rotated: Any = crc >> 15 | crc << 17
     result: _Crc = (rotated + _MASK) & 0xFFFFFFFF
     return result
@@ -51,7 +43,11 @@ def masked(crc: _Crc) -> _Crc:
 
 @functools.cache
 def contributions(distance: int) -> NDArray[np.uint32]:
-    """Return the contribution of each byte to a CRC if ``distance`` bytes follow it: ``[256]``."""
+    """Return what each byte adds to a CRC if ``distance`` bytes follow it: ``[256]``.
+
+    A CRC is affine over GF(2): that of some bytes is the CRC with a few of them set to zero, xor
+    the contribution of each of those.
+    """
     zeros = bytes(distance)
     nothing = crc32c(b"\0" + zeros)
     table = np.zeros(256, np.uint32)
@@ -94,7 +90,7 @@ def payload_length(data: bytes | bytearray | memoryview, at: int = 0) -> int | N
 
 
 def may_begin_header(begun: bytes, limit: int) -> bool:
-    """Return whether ``begun``, the first bytes of a header, may be of a payload below ``limit``.
+    """Return whether ``begun`` may begin the header of a payload below ``limit`` bytes.
 
     The bytes of the length that are missing count as 0.
     """
@@ -113,17 +109,13 @@ def complete_records(data: bytes | bytearray | memoryview) -> tuple[int, int]:
 
 
 def read_records(file: BinaryIO | RawIOBase, path: str) -> Iterator[bytes]:
-    """Yield the payloads of ``file`` from its position on, without a truncated last record.
+    """Yield the payloads of ``file``, open and binary, from its position on.
 
-    A truncated record is still being written, or was when its writer died. After each payload, and
-    at the end, the file is positioned after the last whole record, so reading can continue there.
-
-    Args:
-        file: An open file, binary.
-        path: Its path, for errors.
+    A truncated record at the end is left out. After each payload, and at the end, the file is
+    positioned after the last whole record, so reading can continue there. ``path`` is for errors.
 
     Raises:
-        DataLossError: If a CRC or a length is wrong; it names ``path`` and the offset.
+        DataLossError: A CRC or a length is wrong; it names ``path`` and the offset.
     """
     offset = file.tell()
     size = file.seek(0, os.SEEK_END)
