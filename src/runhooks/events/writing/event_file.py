@@ -1,4 +1,4 @@
-"""``EventFile``: one new event file on a disk, which only ever contains whole records."""
+"""New event files, which only ever contain whole records: on a disk, and in an object store."""
 
 from __future__ import annotations
 
@@ -17,16 +17,11 @@ from runhooks.errors import add_note
 from runhooks.events.format.event import FILE_VERSION, Event
 from runhooks.events.format.record import complete_records, frame
 from runhooks.events.place import place
-from runhooks.stores import is_url
+from runhooks.stores import is_url, open_store
 
 
 def local_path(**named: Any) -> str:
-    """Return the path that is the one argument, as ``place`` does.
-
-    Raises:
-        TypeError: If it is not a path; the message names the argument.
-        ValueError: If it is empty or the URL of a store.
-    """
+    """Return the path that is the one argument, as ``place``; raise ValueError for a URL."""
     (name,) = named
     path = place(**named)
     if is_url(path):
@@ -60,38 +55,39 @@ _STAMPED = re.compile(r"events\.out\.tfevents\.(\d{10})\.")
 _counter = itertools.count()
 
 
+def _new_name(names: Iterable[str]) -> str:
+    """Return a name that sorts after ``names``, which a clock that was ahead may have made."""
+    stamps = (_STAMPED.match(name) for name in names)
+    newest = max((int(stamp[1]) for stamp in stamps if stamp), default=0)
+    stamp = max(int(clock.wall()), newest + 1)
+    return f"events.out.tfevents.{stamp:010d}.{platform.node()}.{os.getpid()}.{next(_counter)}"
+
+
+def _first_record() -> bytes:
+    return frame(Event(clock.wall(), file_version=FILE_VERSION).SerializeToString())
+
+
 class EventFile:
     """A new event file in ``logdir``, which is created if it is missing.
 
-    A file is never reused. Readers take the files of a directory in the order of their names, so
-    the new name sorts after those that are there, even if these were made in the same second or by
-    a clock that was ahead.
-
-    Args:
-        logdir: The directory.
-        suffix: The end of the name.
-
-    Raises:
-        OSError: If the file cannot be created; it names the directory.
+    ``suffix``: the end of its name. Raises OSError, which names the directory.
     """
 
+    waiting = 0  # the system has whatever was written
+
     def __init__(self, logdir: str, suffix: str = "") -> None:
-        now = clock.wall()
         try:
             directory = Path(logdir).absolute()
             directory.mkdir(parents=True, exist_ok=True)
-            names = (path.name for path in directory.iterdir())
-            stamp = max(int(now), newest_stamp(names) + 1)
-            name = f"events.out.tfevents.{stamp:010d}.{platform.node()}.{os.getpid()}"
-            self.path = directory / f"{name}.{next(_counter)}{suffix}"
+            name = _new_name(path.name for path in directory.iterdir())
+            self.path = directory / f"{name}{suffix}"
             self._file = self.path.open("xb", buffering=0)
         except OSError as error:
             add_note(error, f"logdir must be a writable directory, got {logdir!r}")
             raise
         self.size = 0  # bytes of complete records
-        self.waiting = 0  # the system has whatever was written
         try:
-            self.write(frame(Event(now, file_version=FILE_VERSION).SerializeToString()))
+            self.write(_first_record())
         except OSError:
             self.close()
             self.path.unlink(missing_ok=True)
@@ -100,9 +96,8 @@ class EventFile:
     def write(self, records: bytes | memoryview) -> None:
         """Hand ``records``, whole ones, to the operating system.
 
-        Raises:
-            OSError: If the file was deleted or cannot be written; it names the file. If the disk is
-                full, the records that fit are in the file and counted in ``size``.
+        Raises OSError, which names the file. If the disk is full, the records that fit are in the
+        file and counted in ``size``.
         """
         refuse_deleted(self._file, self.path)
         rest = memoryview(records)
@@ -125,17 +120,119 @@ class EventFile:
         return self._file.closed or is_elsewhere(self._file, self.path)
 
     def store(self) -> None:
-        """Do nothing: the system has whatever was written."""
-
-    def forget(self) -> None:
         """Do nothing: no record waits."""
 
+    def forget(self) -> None:
+        """Do nothing, likewise."""
+
     def close(self) -> None:
-        """Close the file; closing it twice is fine."""
         self._file.close()
 
 
-def newest_stamp(names: Iterable[str]) -> int:
-    """Return the latest time in the ``names`` of event files, in seconds since the epoch, or 0."""
-    stamps = (_STAMPED.match(name) for name in names)
-    return max((int(stamp[1]) for stamp in stamps if stamp), default=0)
+#: Bytes of a segment from which on it is complete.
+SEGMENT_BYTES = 8 << 20
+
+#: Bytes of records that wait for a store that does not answer, before more of them are lost.
+MOST_WAITING_BYTES = 64 << 20
+
+_SENT_BYTES = 2 * SEGMENT_BYTES  # of one segment, the same ones many times: complete all the same
+_SLOW_SECS = 3.0  # a request that takes longer may have been sent twice
+
+
+class StoredFile:
+    """A new event file in the folder of a store, which can neither append nor rename.
+
+    It is a row of objects, its segments. The last one is written anew, with what is new at its end,
+    so readers go on where they were. Once it is large, or was sent often, the next one begins, and
+    it is never touched again. Each segment is an event file, and readers that take the files of a
+    directory in the order of their names, as TensorBoard does, read them as one.
+
+    A request whose answer is lost may still take effect, later than those that follow it. So a
+    segment that was hard to write is written again with the same content until that succeeds, and
+    is complete then: whatever arrives late changes nothing.
+
+    ``logdir``: the URL. ``suffix``: the end of the names. Raises OSError, which names the URL, or
+    ImportError if the library for such URLs is not installed.
+    """
+
+    def __init__(self, logdir: str, suffix: str = "") -> None:
+        self.size = 0  # bytes of records that were taken
+        self._suffix = suffix
+        self._number = 0
+        self._segment = b""  # what was written last, or is to be written again
+        self._stored = 0  # bytes of it that are in the store
+        self._sent = 0  # bytes, in all requests
+        self._is_complete = True
+        self._is_closed = False
+        self._waiting = bytearray()  # the records after it
+        self._store = open_store(logdir)
+        try:
+            names = (found.key for found in self._store.objects() if "/" not in found.key)
+            self._name = _new_name(names)
+            self._begin_segment()
+            self._put()
+        except OSError as error:
+            add_note(error, f"logdir must be a place that can be written to, got {logdir!r}")
+            raise
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it was closed. Who deletes a segment does not stop the next."""
+        return self._is_closed
+
+    @property
+    def waiting(self) -> int:
+        """Number of records that are not in the store yet."""
+        unstored = memoryview(self._segment)[self._stored :]
+        return complete_records(unstored)[0] + complete_records(self._waiting)[0]
+
+    def write(self, records: bytes | memoryview) -> None:
+        """Take ``records``, whole ones, and store them once they fill a segment.
+
+        Raises OSError if that fails. They are stored later, unless too many wait already; ``size``
+        counts those that were taken.
+        """
+        if self._waiting and len(self._waiting) + len(records) > MOST_WAITING_BYTES:
+            self.store()
+        self._waiting += records
+        self.size += len(records)
+        before = 0 if self._is_complete else len(self._segment)
+        if before + len(self._waiting) >= SEGMENT_BYTES:
+            self.store()
+
+    def store(self) -> None:
+        """Store all that was taken. Raises OSError; the next call tries again."""
+        if self._stored < len(self._segment):
+            self._put()
+            self._is_complete = True
+        if self._waiting:
+            if self._is_complete:
+                self._number += 1
+                self._begin_segment()
+            self._segment += bytes(self._waiting)
+            self._waiting.clear()
+            self._put()
+
+    def _begin_segment(self) -> None:
+        self._segment = _first_record()
+        self._stored = self._sent = 0
+        self._is_complete = False
+
+    def forget(self) -> None:
+        """Leave out the records that wait."""
+        self._waiting.clear()
+        self._segment = self._segment[: self._stored]
+        self._is_complete = True  # what was sent of it may still arrive
+
+    def close(self) -> None:
+        """Take no more records; those that wait are lost."""
+        self._is_closed = True
+
+    def _put(self) -> None:
+        begun = clock.monotonic()
+        self._sent += len(self._segment)
+        self._store.put(f"{self._name}.{self._number:05d}{self._suffix}", self._segment)
+        self._stored = len(self._segment)
+        was_slow = clock.monotonic() - begun > _SLOW_SECS
+        is_large = len(self._segment) >= SEGMENT_BYTES or self._sent >= _SENT_BYTES
+        self._is_complete = was_slow or is_large

@@ -10,9 +10,8 @@ from typing import Any
 from runhooks.errors import add_note
 from runhooks.events.format.record import complete_records, frame
 from runhooks.events.writing import background
-from runhooks.events.writing.event_file import EventFile
+from runhooks.events.writing.event_file import EventFile, StoredFile
 from runhooks.events.writing.scalar_records import ScalarRecords, scalars_record
-from runhooks.events.writing.stored_file import StoredFile
 from runhooks.events.writing.write_queue import MESSAGE, Batch, OnFull, RemoteQueue, Sink
 from runhooks.stores import is_url
 from runhooks.stores.interruption import interrupting
@@ -25,8 +24,7 @@ _FEW = 32  # scalars: so few are encoded faster one by one
 class EventSink(Sink):
     """Writes batches to an event file in ``logdir``, made when it is first needed or opened.
 
-    A message in a batch is an event. An item whose tag and value are tuples is one event with
-    several scalars.
+    A message is an event. An item whose tag and value are tuples is one event of several scalars.
     """
 
     def __init__(self, logdir: str, suffix: str = "") -> None:
@@ -42,7 +40,7 @@ class EventSink(Sink):
         self._size = 0  # bytes in them
         self._errors: list[BaseException] = []
         self.lost = 0
-        #: Number of records that waited when the last error came; the next try may write them.
+        #: Number of records that waited when the last error came.
         self.waiting = 0
 
     @property
@@ -55,8 +53,8 @@ class EventSink(Sink):
             before.close()
 
     def _make(self) -> EventFile | StoredFile:
-        make = StoredFile if is_url(self._logdir) else EventFile
-        return make(self._logdir, self._suffix)
+        kind = StoredFile if is_url(self._logdir) else EventFile
+        return kind(self._logdir, self._suffix)
 
     @property
     def is_waiting(self) -> bool:
@@ -64,17 +62,17 @@ class EventSink(Sink):
         return self._file is not None and self._file.waiting > 0
 
     def store(self) -> list[BaseException]:
-        """Return when none of them would be; return the error if that fails."""
-        try:
-            if self._file is not None:
+        """Return when none of them would be, or the error."""
+        if self._file is not None:
+            try:
                 self._file.store()
-        except Exception as error:  # noqa: BLE001 (raised by the next call)
-            self.waiting = self._file.waiting if self._file is not None else 0
-            return [error]
+            except Exception as error:  # noqa: BLE001 (raised by the next call)
+                self.waiting = self._file.waiting
+                return [error]
         return []
 
     def give_up(self) -> None:
-        """Count the records that wait as lost: there is no next try."""
+        """Count the records that wait as lost."""
         if self._file is not None:
             self.lost += self._file.waiting
             self._file.forget()
@@ -133,13 +131,10 @@ class EventSink(Sink):
             self._errors.append(error)
             self.lost += 1
         else:
-            self._add(record)
-
-    def _add(self, record: bytes) -> None:
-        self._records.append(record)
-        self._size += len(record)
-        if self._size >= _WRITE_BYTES:
-            self._write()
+            self._records.append(record)
+            self._size += len(record)
+            if self._size >= _WRITE_BYTES:
+                self._write()
 
     def _write(self) -> None:
         if self._records:
@@ -164,29 +159,19 @@ class EventSink(Sink):
 def _runs(tags: list[Any]) -> Iterator[tuple[int, int]]:
     """Yield where each stretch of single scalars begins and ends; any other item is its own."""
     begin = 0
-    for at in (
-        [] if _are_texts(tags) else [at for at, tag in enumerate(tags) if type(tag) is not str]
-    ):
-        if begin < at:
-            yield begin, at
+    try:
+        are_texts = all(type(tag) is str for tag in set(tags))  # few distinct ones
+    except TypeError:  # an unhashable one
+        are_texts = False
+    for at in () if are_texts else [at for at, tag in enumerate(tags) if type(tag) is not str]:
+        yield begin, at
         yield at, at + 1
         begin = at + 1
-    if begin < len(tags):
-        yield begin, len(tags)
-
-
-def _are_texts(tags: list[Any]) -> bool:
-    try:
-        return all(type(tag) is str for tag in set(tags))  # few distinct ones
-    except TypeError:  # an unhashable one
-        return False
+    yield begin, len(tags)
 
 
 class StoreQueue(RemoteQueue):
-    """A ``RemoteQueue`` whose items are in the store ``flush_secs`` after they were added.
-
-    ``flush`` returns when they are.
-    """
+    """A ``RemoteQueue`` whose items are in the store ``flush_secs`` after they were added."""
 
     def __init__(self, sink: EventSink, max_queue: int, flush_secs: float, on_full: OnFull) -> None:
         self._events = sink
@@ -195,7 +180,6 @@ class StoreQueue(RemoteQueue):
         super().__init__(sink, max_queue, flush_secs, on_full)
 
     def hasten(self, flush_secs: float) -> None:
-        """Let items be stored after ``flush_secs`` from now on, unless they are even earlier."""
         if flush_secs < self._flush_secs:
             self._flush_secs = flush_secs
             self._stop_timer()
@@ -233,7 +217,7 @@ class StoreQueue(RemoteQueue):
 
     def _write_all(self) -> None:
         super()._write_all()
-        # After an error somebody has to know of it first: else what fails would be tried for ever.
+        # After an error somebody has to know of it first, or it would be tried for ever.
         if self._timer is None and self._events.is_waiting and not self._errors:
             wait = max(0.0, self._flush_secs - background.LINGER_SECS)
             self._timer = threading.Timer(wait, self._store_now)
