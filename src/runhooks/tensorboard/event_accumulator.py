@@ -19,7 +19,7 @@ from runhooks.events.reading.contents import RunContents
 from runhooks.events.reading.find import find_files
 from runhooks.events.reading.messages import TENSOR, Wanted, parse_value
 from runhooks.events.reading.rows import RowDecoders
-from runhooks.events.reading.tensor import parse_tensor, tensor_array
+from runhooks.events.reading.values import parse_tensor, tensor_array
 from runhooks.stores.path import StorePath, path_of
 
 

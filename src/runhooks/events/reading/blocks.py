@@ -1,8 +1,7 @@
 """``RecordReader``: the records of one file, block by block, without what is damaged.
 
-A header is the length of the payload, uint64, and the masked CRC-32C of the length. The upper four
-bytes of the length are zero for anything below 4 GiB, and a CRC is right by chance once in four
-billion times. So headers are found by comparing whole arrays, whatever the lengths.
+The upper half of the length in a header is zero, and the CRC of a length is right by chance once in
+four billion times. So headers are found by comparing whole arrays, whatever the lengths.
 """
 
 from __future__ import annotations
@@ -35,46 +34,29 @@ from runhooks.stores.path import AnyPath, StorePath
 if TYPE_CHECKING:
     from runhooks.stores.object_file import ObjectFile
 
-#: A file that is read.
-OpenedFile: TypeAlias = "FileIO | ObjectFile"
+_File: TypeAlias = "FileIO | ObjectFile"
 
 _BINARY = getattr(os, "O_BINARY", 0)  # of Windows
-
-
-def open_to_scan(path: AnyPath) -> OpenedFile:
-    """Open ``path`` to be read from some place to the end. Raises OSError."""
-    return path.open_expected() if isinstance(path, StorePath) else open_regular(path)
-
-
-def open_to_look(path: AnyPath) -> OpenedFile:
-    """Open ``path`` to read a few bytes. Raises OSError."""
-    return path.open() if isinstance(path, StorePath) else open_regular(path)
 
 
 def read_places(path: AnyPath, places: Sequence[tuple[int, int]]) -> list[bytes]:
     """Return the bytes of ``path`` at ``places``, sorted, each where it begins and ends."""
     if isinstance(path, StorePath):
         return path.read_ranges(places)
-    contents = []
-    with open_regular(path) as file:
-        for begin, end in places:
-            file.seek(begin)
-            contents.append(file.read(end - begin))
-    return contents
+    with _opened(path) as file:
+        return [_read_at(file, begin, end - begin) for begin, end in places]
 
 
-def version_of(path: AnyPath) -> tuple[int, float] | None:
+def _version_of(path: AnyPath) -> tuple[int, float] | None:
     """Return what differs once an object was written again; None if only its content tells."""
     return path.stat() if isinstance(path, StorePath) else None
 
 
-def size_of(file: OpenedFile) -> int:
-    """Return the size of ``file`` in bytes."""
+def _size_of(file: _File) -> int:
     return file.seek(0, os.SEEK_END)
 
 
-def open_regular(path: Path) -> FileIO:
-    """Open the regular file ``path`` to be read. Raises OSError if it is anything else."""
+def _opened(path: Path) -> FileIO:
     # Without blocking: a FIFO would wait for somebody to write.
     file = FileIO(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | _BINARY))
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -89,24 +71,13 @@ _FEW = 32
 _WORTH = 3  # times as much as a few records take: more than that is searched at once
 _SMALL = 512  # bytes: larger records are walked one by one
 
-Found = tuple[NDArray[np.int64], NDArray[np.int64]]
+# Where headers start, sorted, and the lengths in them: int64 ``[n]``.
+_Found: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
-def find_headers(data: bytes | bytearray, begin: int, end: int) -> Found:
-    """Return where headers start in ``data[begin:end]``, sorted, and their lengths: int64 ``[n]``.
-
-    Headers inside a payload are found too; lengths of 4 GiB and more are not.
-    """
-    zero = _zeros(data, begin, end)
-    return _checked(data, begin, np.flatnonzero(_fours(zero)))
-
-
-def walk(data: bytes | bytearray, size: int) -> Found:
-    """Return where the complete records of ``data[:size]`` start, from 0 on, and their lengths.
-
-    There is no gap between them; the walk ends where no complete record begins.
-    """
-    pieces: list[Found] = []
+def _walk(data: bytearray, size: int) -> _Found:
+    """Return the records of ``data[:size]`` from 0 on, without a gap, up to what is none."""
+    pieces: list[_Found] = []
     at = 0
     while True:
         begin = at
@@ -139,7 +110,8 @@ def _fours(zero: NDArray[np.bool_]) -> NDArray[np.bool_]:
     return fours
 
 
-def _checked(data: bytes | bytearray, begin: int, places: NDArray[np.int64]) -> Found:
+def _checked(data: bytes | bytearray, begin: int, places: NDArray[np.int64]) -> _Found:
+    """Return the headers that begin at ``places`` behind ``begin``."""
     starts = places + begin
     headers = np.ndarray((len(data) - HEADER_BYTES + 1,), f"V{HEADER_BYTES}", data, 0, (1,))[starts]
     words = headers.view("<u4").reshape(-1, 3)
@@ -156,12 +128,12 @@ def _checks(lengths: NDArray[np.uint32]) -> NDArray[np.uint32]:
     return masked(crcs)
 
 
-def _end(found: Found, at: int) -> int:
+def _end(found: _Found, at: int) -> int:
     starts, lengths = found
     return int(starts[-1] + lengths[-1]) + FRAME_BYTES if len(starts) else at
 
 
-def _walk_few(data: bytes | bytearray, at: int, size: int) -> Found:
+def _walk_few(data: bytes | bytearray, at: int, size: int) -> _Found:
     starts, lengths = [], []
     for _ in range(_FEW):
         length = payload_length(data, at)
@@ -173,7 +145,7 @@ def _walk_few(data: bytes | bytearray, at: int, size: int) -> Found:
     return np.array(starts, np.int64), np.array(lengths, np.int64)
 
 
-def _walk_stride(data: bytes | bytearray, at: int, size: int) -> Found:
+def _walk_stride(data: bytes | bytearray, at: int, size: int) -> _Found:
     zero = _zeros(data, at, at + _STRIDE)
     likely = _fours(zero)
     # The zeros of a length end where its CRC begins, except for the few whose CRC begins with a
@@ -214,19 +186,12 @@ class Block(NamedTuple):
 
     data: bytearray
     offset: int
-    found: Found
+    found: _Found
 
-    @property
-    def last(self) -> int | None:
-        """The place in the file where the last record begins; None if there is none."""
-        starts, _ = self.found
-        return self.offset + int(starts[-1]) if len(starts) else None
-
-    @property
-    def end(self) -> int:
-        """The place in the file where the last record ends."""
+    def place(self, record: int) -> tuple[int, int]:
+        """Return where ``record`` begins in the file, and its size in bytes."""
         starts, lengths = self.found
-        return self.offset + int(starts[-1] + lengths[-1]) + FRAME_BYTES
+        return self.offset + int(starts[record]), int(lengths[record]) + FRAME_BYTES
 
     def rows(self, index: NDArray[np.int64], length: int) -> NDArray[np.uint8]:
         """Return the records ``index``, of ``length`` bytes of payload each, as rows of an array.
@@ -239,7 +204,6 @@ class Block(NamedTuple):
         return windows[starts[index]].view(np.uint8).reshape(-1, width)
 
     def without_last(self) -> Block:
-        """Return all but the last record."""
         starts, lengths = self.found
         return self._replace(found=(starts[:-1], lengths[:-1]))
 
@@ -247,12 +211,8 @@ class Block(NamedTuple):
 class RecordReader:
     """Reads the records of the file ``path``, and those that are appended later.
 
-    Attributes:
-        path: The file.
-        offset: The place of the next record.
-        size: The size of the file when it was last read.
-        records: Number of sound records that were read.
-        partial: Bytes of a truncated record at the end.
+    ``offset`` is the place of the next record, ``size`` that of the file when it was last read,
+    ``records`` how many are sound, ``partial`` the bytes of a truncated one at the end.
     """
 
     def __init__(self, path: AnyPath) -> None:
@@ -281,10 +241,10 @@ class RecordReader:
         self.path = path
         # An inode tells less: file systems reuse it, and some make it up at each call.
         try:
-            if self._version is not None and version_of(path) == self._version:
+            if self._version is not None and _version_of(path) == self._version:
                 return False
-            with open_to_look(path) as file:
-                if size_of(file) < self.size:
+            with path.open() if isinstance(path, StorePath) else _opened(path) as file:
+                if _size_of(file) < self.size:
                     return True
                 file.seek(0)
                 return file.read(len(self._head)) != self._head
@@ -294,14 +254,12 @@ class RecordReader:
             return False
 
     def blocks(self) -> Iterator[Block]:
-        """Yield the new records, up to the present end of the file.
-
-        Raises OSError if the file cannot be read.
-        """
+        """Yield the new records, up to the present end of the file. Raises OSError."""
         self._unreadable = None
-        with open_to_scan(self.path) as file:
-            size = size_of(file)
-            self._version = version_of(self.path)
+        path = self.path
+        with path.open_expected() if isinstance(path, StorePath) else _opened(path) as file:
+            size = _size_of(file)
+            self._version = _version_of(path)
             if size <= self.size:
                 return  # nothing is new
             self._tail, self.partial = None, 0
@@ -309,17 +267,18 @@ class RecordReader:
             while reach and self.offset < size:
                 reach = min(reach, size - self.offset)
                 block = self._load(file, reach)
-                begin = block.last
-                if begin is None:
+                if not len(block.found[0]):
                     reach = self._pass_obstacle(file, size, reach)
-                elif _is_sound(file, begin, size):
-                    self.offset = block.end
+                    continue
+                begin, length = block.place(-1)
+                if _is_sound(file, begin, size):
+                    self.offset = begin + length
                     reach = max(min(2 * reach, _LARGEST), _SMALLEST)
                     yield self._counted(block)
                 else:
                     self.offset = begin
                     yield self._counted(block.without_last())
-                    reach = self._pass_bad_payload(file, block.end, size)
+                    reach = self._pass_bad_payload(file, begin + length, size)
             self.size = size
 
     def skip_rest(self, error: OSError) -> None:
@@ -335,13 +294,13 @@ class RecordReader:
     def _pass(self, offset: int, skipped: int, reason: str) -> None:
         self._passed.append(Damage(self.path, offset, skipped, reason))
 
-    def _load(self, file: OpenedFile, length: int) -> Block:
+    def _load(self, file: _File, length: int) -> Block:
         data = bytearray(length + _WORD - 1)
         file.seek(self.offset)
         view, got = memoryview(data)[:length], 0
         while got < length and (count := file.readinto(view[got:])):
             got += count
-        return Block(data, self.offset, walk(data, got))
+        return Block(data, self.offset, _walk(data, got))
 
     def _counted(self, block: Block) -> Block:
         self.records += len(block.found[0])
@@ -349,7 +308,7 @@ class RecordReader:
             self._head = bytes(block.data[: min(_HEAD, self.offset)])
         return block
 
-    def _pass_bad_payload(self, file: OpenedFile, end: int, size: int) -> int:
+    def _pass_bad_payload(self, file: _File, end: int, size: int) -> int:
         """Move past the record at the offset; return how many bytes to read next, 0 at the end."""
         begin = self.offset
         if size - end < HEADER_BYTES:
@@ -364,8 +323,8 @@ class RecordReader:
         self._pass(begin, end - begin, BAD_PAYLOAD)
         return _SMALLEST
 
-    def _pass_obstacle(self, file: OpenedFile, size: int, reach: int) -> int:
-        """Move past what is not a record; return how many bytes to read next, 0 at the end."""
+    def _pass_obstacle(self, file: _File, size: int, reach: int) -> int:
+        """Move past what is not a record; likewise."""
         rest = size - self.offset
         length = payload_length(_read_at(file, self.offset, HEADER_BYTES))
         if length is not None and length >= LIMIT_BYTES:
@@ -377,14 +336,14 @@ class RecordReader:
             return 0
         return self._pass_to_next_sound(file, size, "no record begins here")
 
-    def _is_begun(self, file: OpenedFile, rest: int) -> bool:
+    def _is_begun(self, file: _File, rest: int) -> bool:
         """Return whether the last ``rest`` bytes of the file may be the start of a header."""
         if rest >= HEADER_BYTES:
             return False
         limit = LIMIT_BYTES if self.offset else _FIRST
         return may_begin_header(_read_at(file, self.offset, rest), limit)
 
-    def _pass_to_next_sound(self, file: OpenedFile, size: int, reason: str) -> int:
+    def _pass_to_next_sound(self, file: _File, size: int, reason: str) -> int:
         begin = self.offset
         found = _next_sound(file, begin + 1, size) if size - begin > FRAME_BYTES else None
         if found is None:
@@ -396,12 +355,12 @@ class RecordReader:
         return _SMALLEST
 
 
-def _next_sound(file: OpenedFile, offset: int, size: int) -> int | None:
+def _next_sound(file: _File, offset: int, size: int) -> int | None:
     """Return the place of the first record from ``offset`` on with two right CRCs, or None."""
     reach = 1 << 12
     while offset < size:
         data = _read_at(file, offset, min(reach + HEADER_BYTES - 1, size - offset))
-        starts, lengths = find_headers(data, 0, len(data))
+        starts, lengths = _checked(data, 0, np.flatnonzero(_fours(_zeros(data, 0, len(data)))))
         for start, length in zip(starts.tolist(), lengths.tolist(), strict=True):
             whole = offset + start + length + FRAME_BYTES <= size
             if whole and _is_sound(file, offset + start, size):
@@ -411,7 +370,7 @@ def _next_sound(file: OpenedFile, offset: int, size: int) -> int | None:
     return None
 
 
-def _is_sound(file: OpenedFile, offset: int, size: int) -> bool:
+def _is_sound(file: _File, offset: int, size: int) -> bool:
     length = payload_length(_read_at(file, offset, HEADER_BYTES))
     if length is None or offset + length + FRAME_BYTES > size:
         return False
@@ -425,6 +384,6 @@ def _is_sound(file: OpenedFile, offset: int, size: int) -> bool:
     return masked(crc).to_bytes(4, "little") == _read_at(file, end, 4)
 
 
-def _read_at(file: OpenedFile, offset: int, length: int) -> bytes:
+def _read_at(file: _File, offset: int, length: int) -> bytes:
     file.seek(offset)
     return file.read(length)

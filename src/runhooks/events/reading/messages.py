@@ -52,7 +52,6 @@ class ParsedEvent(NamedTuple):
     """The fields of one event; ``wall_time`` and ``step`` are None if absent.
 
     ``number``: the field that it holds besides, such as ``SUMMARY``; ``contents``: its places.
-    ``values``: the values of its summary.
     """
 
     wall_time: LocatedField | None
@@ -165,10 +164,9 @@ def parse_metadata(message: bytes) -> Metadata:
     """Return the metadata in ``message``, a SummaryMetadata. Raises ValueError if malformed."""
     found = dict(fields(message))
     plugin = dict(fields(as_bytes(found.get(1, b""))))
-    name, content = as_bytes(plugin.get(1, b"")), as_bytes(plugin.get(2, b""))
-    texts = name, as_bytes(found.get(2, b"")), as_bytes(found.get(3, b""))
-    plugin_name, display_name, description = map(text_of, texts)
-    return Metadata(plugin_name, content, display_name, description)
+    texts = (as_bytes(it) for it in (plugin.get(1, b""), found.get(2, b""), found.get(3, b"")))
+    name, display_name, description = map(text_of, texts)
+    return Metadata(name, as_bytes(plugin.get(2, b"")), display_name, description)
 
 
 def kind_of(value: ParsedValue, metadata: Metadata) -> str | None:
@@ -188,10 +186,10 @@ _NUMBER, _STRING, _BOOL = 2, 3, 4
 
 
 def parse_hparams(content: bytes) -> dict[str, Any]:
-    """Return the hyper-parameters in an HParamsPluginData message, if there are any.
+    """Return the hyper-parameters in an HParamsPluginData message. Raises ValueError if malformed.
 
     Format: ``tensorboard/plugins/hparams/plugin_data.proto`` and ``google/protobuf/struct.proto``.
-    Values are float, str or bool, or None for anything else. Raises ValueError if malformed.
+    Values are float, str or bool, or None for anything else.
     """
     starts = [it.value for it in fields(content) if it.number == _SESSION_START_INFO]
     entries = [it for start in starts for it in fields(as_bytes(start)) if it.number == _HPARAMS]
@@ -218,15 +216,8 @@ def _hparam(message: bytes) -> float | str | bool | None:
 class Wanted:
     """What to decode of the runs that are read together: points of some tags and kinds.
 
-    Args:
-        tags: Names or shell patterns; None: all.
-        kinds: Some of ``KINDS`` and ``SESSION_LOG``; None: all.
-
-    Attributes:
-        names: The wanted tags that were found, in the order of their numbers.
-
-    Raises:
-        ValueError: If a kind is unknown.
+    ``tags``: names or shell patterns. ``kinds``: some of ``KINDS`` and ``SESSION_LOG``. None: all.
+    ``names``: the wanted tags that were found, by number. Raises ValueError if a kind is unknown.
     """
 
     def __init__(
@@ -235,7 +226,9 @@ class Wanted:
         kinds: str | Sequence[str] | None = None,
     ) -> None:
         patterns = [tags] if isinstance(tags, str) else tags
-        self._pattern = None if patterns is None else _any_of(patterns)
+        # Without patterns: one that matches nothing.
+        any_of = "|".join(map(fnmatch.translate, patterns or ())) or r"(?!)"
+        self._pattern = None if patterns is None else re.compile(any_of)
         self._exact = frozenset(patterns or ())
         self._kinds = {kinds} if isinstance(kinds, str) else None if kinds is None else set(kinds)
         unknown = (self._kinds or set()) - {*KINDS, SESSION_LOG}
@@ -264,11 +257,6 @@ class Wanted:
         return self._kinds is not None and kind in self._kinds
 
 
-def _any_of(patterns: Sequence[str]) -> re.Pattern[str]:
-    # Without patterns: one that matches nothing.
-    return re.compile("|".join(map(fnmatch.translate, patterns)) or r"(?!)")
-
-
 class TagMetadata:
     """Keeps the metadata of the tags of one run: some writers send it only once for each tag."""
 
@@ -285,10 +273,7 @@ class TagMetadata:
             self._by_tag.setdefault(tag, metadata)
 
     def of_value(self, message: bytes, value: ParsedValue, tag: str) -> Metadata:
-        """Return the metadata of ``value``, which is in ``message``, or else that of its tag.
-
-        Raises ValueError if it is malformed.
-        """
+        """Return the metadata of ``value``, or that of its tag. Raises ValueError if malformed."""
         if value.metadata is None:
             return self.of(tag)
         metadata = parse_metadata(message[value.metadata.begin : value.metadata.end])

@@ -11,12 +11,11 @@ from itertools import chain, repeat
 from typing import Any, NamedTuple
 
 from runhooks.events.place import place
-from runhooks.events.reading.block_contents import BlockContents
 from runhooks.events.reading.blocks import Block, RecordReader
-from runhooks.events.reading.columns import ScalarColumns
+from runhooks.events.reading.contents import BlockContents
 from runhooks.events.reading.find import find_runs
 from runhooks.events.reading.messages import SCALAR, SESSION_LOG, TagMetadata, Wanted
-from runhooks.events.reading.rows import RowDecoders
+from runhooks.events.reading.rows import RowDecoders, ScalarColumns
 from runhooks.events.reading.values import decode_message
 from runhooks.stores.path import AnyPath, path_of
 

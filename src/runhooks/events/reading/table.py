@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from runhooks.arrays.trees import fields
 from runhooks.events.format.event import SessionLog, SessionStatus
 from runhooks.events.place import place
-from runhooks.events.reading.columns import concatenated
 from runhooks.events.reading.results import Scalars
+from runhooks.events.reading.rows import concatenated
 from runhooks.stores.path import AnyPath, path_of, replacing
 
 

@@ -1,9 +1,8 @@
 """``WriteQueue``: items waiting for the background thread, and the errors of writing them.
 
-All items lie flat in one list, four slots an item. So adding one allocates no object that the
-garbage collector has to visit, and the thread that writes gets columns by slicing. Extending the
-list and cutting off its beginning are atomic, so there is no lock, and a signal handler may
-interrupt any line.
+All items lie flat in one list, four slots an item: adding one allocates no object for the garbage
+collector, and the thread that writes gets columns by slicing. Extending the list and cutting off
+its beginning are atomic, so there is no lock, and a signal handler may interrupt any line.
 """
 
 from __future__ import annotations
@@ -26,8 +25,7 @@ from runhooks.events.writing import background
 #: raises ``queue.Full``. ``"drop"``: the item is not written, but counted.
 OnFull = Literal["wait", "raise", "drop"]
 
-#: The default limit of waiting items. A loop that only adds scalars fills it in more than 0.1
-#: seconds, and then waits until they are encoded. So many scalars take 56 MB.
+#: The default limit of waiting items. So many scalars take 56 MB.
 MAX_QUEUE = 500_000
 
 #: Bytes of arrays that may wait in a queue, which is then full.
@@ -48,8 +46,7 @@ _log = logging.getLogger("runhooks")
 class Batch(NamedTuple):
     """Some items of a queue, in the order in which they were added, by column.
 
-    A scalar has a tag, a value, a step and a time. A message has ``MESSAGE`` as its tag, and its
-    step and time have no meaning.
+    A message has ``MESSAGE`` as its tag; its step and time have no meaning.
     """
 
     tags: list[Any]
@@ -61,10 +58,8 @@ class Batch(NamedTuple):
 class Sink(ABC):
     """The destination of a queue. One thread at a time calls it."""
 
-    #: Its name in errors.
-    name: str
-    #: Number of items that errors have lost, where the errors do not say so themselves.
-    lost = 0
+    name: str  # in errors
+    lost = 0  # items, where the errors do not say so themselves
 
     @property
     def is_gone(self) -> bool:
@@ -96,14 +91,13 @@ class WriteQueue:
 
     Args:
         sink: The destination.
-        max_queue: Number of scalars and messages that may wait.
+        max_queue: How many scalars and messages may wait.
         flush_secs: Items are written 0.2 seconds after they are added, or at once if this is less.
         on_full: What happens to items beyond ``max_queue``.
 
     Raises:
-        ValueError: If ``max_queue`` or ``flush_secs`` is not above zero, or if ``on_full`` is none
-            of the above.
-        TypeError: If ``max_queue`` is not a whole number.
+        ValueError: An argument is out of range.
+        TypeError: ``max_queue`` is not a whole number.
     """
 
     def __init__(
@@ -131,12 +125,11 @@ class WriteQueue:
     def _start_afresh(self) -> None:
         self._items: list[Any] = []
         self._sizes: list[int] = []  # of the large messages among them
-        #: Number of items that were dropped because the queue was full.
-        self.dropped = 0
-        self._counting = threading.RLock()  # a signal handler may add, too
+        self.dropped = 0  # items, because the queue was full
+        self._counting = threading.RLock()
         self._idle = True  # no write is scheduled
-        #: A waiter gets something when all items added before are written. (A threading.Event
-        #: would not do: a signal handler may interrupt a thread in its wait() and wait as well.)
+        # A waiter gets something when all items added before are written. (Not threading.Event: a
+        # signal handler may interrupt a thread in its wait() and wait as well.)
         self._waiters: deque[SimpleQueue[None]] = deque()
         self._errors = deque()
         self._lost = 0  # items in batches that the sink raised an error for
@@ -146,27 +139,26 @@ class WriteQueue:
         self._set_mark()
 
     def _set_mark(self) -> None:
-        # The length from which on `put` calls `_admits`: 0 if there is an error to raise. Looked
-        # for only after the limit is set: it would replace the 0 of a thread that has come between.
+        # The length from which on `put` calls `_admits`: 0 if there is an error to raise. This is
+        # set last: the limit would replace the 0 of a thread that has come between.
         self._mark = self._limit
         if self._closed or self._errors:
             self._mark = 0
 
     @property
     def closed(self) -> bool:
-        """Whether the queue is closed."""
         return self._closed
 
     def put(self, tag: Any, value: Any, step: Any, wall_time: float) -> bool:
         """Add one item of a ``Batch``; return whether it was, and not dropped.
 
-        If this raises, the item is not written. An item that another thread adds while the queue
-        is being closed may be lost; the next call then raises.
+        If this raises, the item is not written. An item that another thread adds while the queue is
+        being closed may be lost; the next call then raises.
 
         Raises:
-            RuntimeError: If the queue is closed.
-            queue.Full: If it is full and the policy is to raise.
-            Exception: If writing earlier items failed in the background.
+            RuntimeError: The queue is closed.
+            queue.Full: It is full and the policy is to raise.
+            Exception: Writing earlier items failed.
         """
         items = self._items
         if len(items) >= self._mark and not self._admits():
@@ -190,16 +182,11 @@ class WriteQueue:
 
     def hasten(self, flush_secs: float) -> None:
         """Let items be in the destination after ``flush_secs``, if that would be later."""
-        return
 
     def flush(self, timeout: float | None = None) -> None:
         """Return when the operating system, or the store, has all items that were added before.
 
-        Does nothing if the queue is closed.
-
-        Raises:
-            DeadlineExceededError: If it takes longer than ``timeout`` seconds.
-            Exception: If writing failed in the background.
+        Raises DeadlineExceededError after ``timeout`` seconds, and errors of writing.
         """
         if not self._closed:
             self._wait_for_all(timeout)
@@ -218,10 +205,7 @@ class WriteQueue:
             self._raise_error()
 
     def close(self) -> None:
-        """Flush, and close the sink; closing it twice is fine.
-
-        Raises the error of the background, if any; the sink is closed all the same.
-        """
+        """Flush, and close the sink, even if that raises; closing it twice is fine."""
         if self._closed:
             return
         self._closed = True
@@ -235,10 +219,7 @@ class WriteQueue:
     def reopen(self) -> bool:
         """Continue in a new place if it is closed or the place is gone; return whether it was.
 
-        What was lost in the old place is logged: whoever goes on did not lose it.
-
-        Raises:
-            OSError: If the new place cannot be written.
+        What was lost in the old place is logged. Raises OSError.
         """
         if not self._closed and not self._sink.is_gone:
             return False
@@ -354,16 +335,15 @@ class WriteQueue:
             first, *rest = errors
             self._set_mark()
             lost = self._lost + self._sink.lost
-            if lost > self._reported:
-                new = lost - self._reported
+            new = lost - self._reported
+            if new > 0:
                 text = f"{self._sink.name} lost {new} item{'s' if new > 1 else ''}"
                 add_to_message(first, text)
             self._reported = lost
             rest = [error for error in rest if described(error) != described(first)]
             if rest:
-                add_note(
-                    first, f"{len(rest)} more errors followed; the last is {described(rest[-1])}"
-                )
+                text = f"{len(rest)} more errors followed; the last is {described(rest[-1])}"
+                add_note(first, text)
             raise first
 
     def _log_errors(self, when: str) -> None:
