@@ -1,10 +1,4 @@
-"""Metric writers with the interface of ``clu.metric_writers``, on runhooks' event files.
-
-from runhooks.tensorboard import metric_writers
-
-writer = metric_writers.create_default_writer("runs/a")
-writer.write_scalars(step, {"loss": loss})
-"""
+"""Metric writers with the interface of ``clu.metric_writers``, on runhooks' event files."""
 
 from __future__ import annotations
 
@@ -122,11 +116,7 @@ class MetricWriter:
 
 
 class SummaryWriter(MetricWriter):
-    """Writes an event file in ``logdir``, in the background.
-
-    Raises:
-        OSError: No file can be created in ``logdir``.
-    """
+    """Writes an event file in ``logdir``, in the background. Raises OSError if it cannot."""
 
     def __init__(self, logdir: str | os.PathLike[str]) -> None:
         self._writer = FileWriter(logdir)
@@ -171,8 +161,7 @@ _MADE_BY: dict[str, Callable[..., Sequence[Value]]] = {
 class LoggingWriter(MetricWriter):
     """Logs scalars, texts and hyperparameters at level INFO, and the shapes of other values.
 
-    Args:
-        collection: Stands at the beginning of each line.
+    Each line begins with ``collection``.
     """
 
     def __init__(self, collection: str | None = None) -> None:
@@ -213,9 +202,6 @@ class AsyncWriter(MetricWriter):
     What is written has the values of the call. An error of ``writer`` is raised once, by a later
     call, which is passed on all the same, or by ``flush`` or ``close``. Any thread or signal
     handler may call any method, and a forked child too.
-
-    Args:
-        writer: The writer.
     """
 
     def __init__(self, writer: MetricWriter) -> None:
@@ -273,8 +259,7 @@ def create_default_writer(
     Args:
         logdir: The directory of the event file; None: only log.
         just_logging: Whether to only log, as in processes that are not the first.
-        asynchronous: Whether to log in a thread, which waits for the numbers. Event files are
-            written in the background either way.
+        asynchronous: Whether to log in a thread, which waits for the numbers.
         collection: The name of a directory in ``logdir``, which stands in log lines too.
     """
     logs: MetricWriter = LoggingWriter(collection)
@@ -286,17 +271,12 @@ def create_default_writer(
 
 
 def write_values(writer: MetricWriter, step: int, metrics: Mapping[str, Any]) -> None:
-    """Write ``metrics`` with the method of ``writer`` for what each of them is.
+    """Write each of ``metrics`` with the method of ``writer`` for what it is.
 
-    Args:
-        writer: The writer.
-        step: Their step.
-        metrics: By tag: numbers, arrays of size 1, or what ``clu.metrics`` computes: a ``Scalar``,
-            ``Summary``, ``Image``, ``Audio``, ``Text``, ``Histogram`` or ``HyperParam`` of
-            ``clu.values``, or of a class with that name and the same fields.
-
-    Raises:
-        TypeError: A value is none of these.
+    ``metrics`` has, by tag, numbers, arrays of size 1, or what ``clu.metrics`` computes: a
+    ``Scalar``, ``Summary``, ``Image``, ``Audio``, ``Text``, ``Histogram`` or ``HyperParam`` of
+    ``clu.values``, or of a class with that name and the same fields. Raises TypeError for anything
+    else.
     """
     found: dict[tuple[str, Any], dict[str, Any]] = {}
     for tag, value in metrics.items():
@@ -329,7 +309,7 @@ def ensure_flushes(*writers: MetricWriter) -> Iterator[MetricWriter]:
 
 
 def _kind_of(tag: str, value: Any) -> str:
-    """Return which class of ``clu.values`` is that of ``value``: ``"Scalar"`` for a number."""
+    """Return the name of the class of ``clu.values`` that ``value`` is of."""
     for kind in type(value).__mro__:
         if kind.__name__ in _KINDS and hasattr(value, "value"):
             return kind.__name__
