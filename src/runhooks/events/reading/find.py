@@ -10,9 +10,7 @@ from typing import NamedTuple
 from runhooks.events.reading.results import Damage
 from runhooks.stores.path import AnyPath, StorePath
 
-_IN_THE_NAME = "tfevents"
 _DIGITS = re.compile(r"(?<![0-9])(?<![0-9]\.)([0-9]+)")  # not those behind a decimal point
-_NO_EVENTS = ".profile-empty"  # left by TensorFlow's profiler to mark a run
 
 
 class FoundRun(NamedTuple):
@@ -40,9 +38,7 @@ def find_runs(path: AnyPath) -> FoundRuns:
     Symbolic links are followed, but no directory is entered twice: what is in ``path`` has its own
     name, not that of a link. In a store, the files are listed in one go, and are about to be read.
 
-    Raises:
-        FileNotFoundError: If ``path`` is neither.
-        OSError: If a store cannot be listed.
+    Raises FileNotFoundError if there is nothing, OSError if a store cannot be listed.
     """
     if isinstance(path, StorePath):
         return FoundRuns(_listed(path), [])
@@ -63,17 +59,15 @@ def find_runs(path: AnyPath) -> FoundRuns:
             continue
         entered.add((status.st_dev, status.st_ino))
         folders[:] = sorted(it for it in folders if not _leads_back(Path(folder, it), root))
-        files: list[AnyPath] = [
-            Path(folder, name) for name in sorted(names) if _is_event_file(name)
-        ]
+        files = [Path(folder, name) for name in sorted(names) if _is_event_file(name)]
         if files:
-            runs[Path(folder).relative_to(path).as_posix()] = FoundRun(Path(folder), files)
+            runs[Path(folder).relative_to(path).as_posix()] = FoundRun(Path(folder), [*files])
     unreadable = [
         Damage(Path(error.filename), 0, 0, f"it cannot be read: {error.strerror}")
         for error in errors
         if not isinstance(error, FileNotFoundError)
     ]
-    return FoundRuns({name: runs[name] for name in sorted(runs, key=natural)}, unreadable)
+    return FoundRuns({name: runs[name] for name in sorted(runs, key=_natural)}, unreadable)
 
 
 def _leads_back(folder: Path, root: Path) -> bool:
@@ -81,11 +75,8 @@ def _leads_back(folder: Path, root: Path) -> bool:
     return folder.is_symlink() and folder.resolve().is_relative_to(root)
 
 
-def natural(name: str) -> tuple[list[str | int], str]:
-    """Return a key that sorts the numbers in names by value: ``r2`` before ``r10``.
-
-    ``rate-0.02`` comes before ``rate-0.1``.
-    """
+def _natural(name: str) -> tuple[list[str | int], str]:
+    """Return a key that sorts ``r2`` before ``r10``, and ``rate-0.02`` before ``rate-0.1``."""
     parts = _DIGITS.split(name)
     return [int(it) if index % 2 else it for index, it in enumerate(parts)], name
 
@@ -117,7 +108,7 @@ def _listed(path: StorePath) -> dict[str, FoundRun]:
         if _is_event_file(file.name):
             files.setdefault(file.parent, []).append(file)
     runs = {folder.relative_to(path).as_posix(): folder for folder in files}
-    names = sorted(runs, key=natural)
+    names = sorted(runs, key=_natural)
     path.expect(file for name in names for file in files[runs[name]])
     return {name: FoundRun(runs[name], [*files[runs[name]]]) for name in names}
 
@@ -127,4 +118,5 @@ def _not_there(path: AnyPath) -> FileNotFoundError:
 
 
 def _is_event_file(name: str) -> bool:
-    return _IN_THE_NAME in name and not name.endswith(_NO_EVENTS)
+    # The other is left by TensorFlow's profiler to mark a run.
+    return "tfevents" in name and not name.endswith(".profile-empty")

@@ -104,10 +104,7 @@ _Value = TypeVar("_Value")
 
 
 class LazyMapping(Mapping[str, _Value]):
-    """Maps ``names``, sorted, to what ``make`` returns for them, called at most once each.
-
-    ``noun``: what the names denote, for errors.
-    """
+    """Maps ``names``, sorted, to what ``make`` returns for them, called at most once each."""
 
     def __init__(self, noun: str, names: Iterable[str], make: Callable[[str], _Value]) -> None:
         self._noun = noun

@@ -19,8 +19,7 @@ from runhooks.events.reading.rows import RowDecoders, ScalarColumns
 from runhooks.events.reading.values import decode_message
 from runhooks.stores.path import AnyPath, path_of
 
-#: How long to wait before somebody looks for new points again.
-POLL_SECS = 0.5
+POLL_SECS = 0.5  # until somebody looks for new points again
 
 
 class StreamPoint(NamedTuple):
@@ -37,7 +36,7 @@ class StreamPoint(NamedTuple):
     value: Any
 
 
-# In place of ``StreamPoint._make``: no code of Python runs for a point.
+# Unlike ``StreamPoint._make`` no code of Python runs for a point.
 _point_of = functools.partial(tuple.__new__, StreamPoint)
 
 
@@ -54,17 +53,16 @@ def stream(
     repeated are included.
 
     Args:
-        path: An event file, a run directory, or a directory above runs.
-        tags: Names or shell patterns of tags, as for ``read``.
-        kinds: Kinds, as for ``read``. Session logs are included only if ``"session_log"`` is among
-            them.
+        path: As for ``read``, as are ``tags`` and ``kinds``.
+        tags: Names or shell patterns of tags.
+        kinds: Kinds. Session logs are included only if ``"session_log"`` is among them.
         follow: Whether to continue forever, checking for new points and runs twice a second. A file
             that was replaced, or is shorter than before, is read again.
 
     Raises:
-        FileNotFoundError: If there is nothing at ``path``.
-        ValueError: If a kind is unknown.
-        OSError: If ``path`` is a file that cannot be read, or in a store that does not answer.
+        FileNotFoundError: There is nothing at ``path``.
+        ValueError: A kind is unknown.
+        OSError: ``path`` is a file that cannot be read, or in a store that does not answer.
     """
     reader = StreamReader(path_of(place(path=path)), Wanted(tags, kinds))
     return _stream(reader, follow)
@@ -100,7 +98,7 @@ class StreamReader:
             metadata = self._metadata.setdefault(run, TagMetadata())
             for file in found.files:
                 known = self._files.get(file)
-                if known is None or known.is_replaced(file):
+                if known is None or known.records.is_replaced(file):
                     known = self._files[file] = _StreamedFile(run, file, self._rows, metadata)
                 with suppress(*([] if found.is_file else [OSError])):
                     yield from known.pieces()
@@ -111,13 +109,10 @@ class _StreamedFile:
         self._run = run
         self._rows = rows
         self._metadata = metadata
-        self._records = RecordReader(path)
-
-    def is_replaced(self, path: AnyPath) -> bool:
-        return self._records.is_replaced(path)
+        self.records = RecordReader(path)
 
     def pieces(self) -> Iterator[Iterable[StreamPoint]]:
-        for block in self._records.blocks():
+        for block in self.records.blocks():
             found = BlockContents(block, self._rows, self._metadata)
             end = 0
             for record, point in self._others(block, found):
@@ -127,12 +122,11 @@ class _StreamedFile:
             yield self._scalars(found.scalars, end, len(found.scalars.ids))
 
     def _scalars(self, scalars: ScalarColumns, begin: int, end: int) -> Iterable[StreamPoint]:
-        ids, steps, values, wall_times, _ = scalars
-        columns = (column[begin:end].tolist() for column in (ids, steps, wall_times, values))
-        tag_ids, *numbers = columns
-        tags = map(self._rows.wanted.names.__getitem__, tag_ids)
-        rows = zip(repeat(self._run), tags, repeat(SCALAR), *numbers, strict=False)
-        return map(_point_of, rows)
+        some = (column[begin:end].tolist() for column in scalars[:4])
+        ids, steps, values, wall_times = some
+        tags = map(self._rows.wanted.names.__getitem__, ids)
+        numbers = steps, wall_times, values
+        return map(_point_of, zip(repeat(self._run), tags, repeat(SCALAR), *numbers, strict=False))
 
     def _others(self, block: Block, found: BlockContents) -> list[tuple[int, StreamPoint]]:
         """Return the other points, each with the record that it is in, in order."""
@@ -145,9 +139,7 @@ class _StreamedFile:
                 point = StreamPoint(self._run, tag, at.kind, at.step, at.wall_time, value)
                 others.append((at.record, point))
         if self._rows.wanted.named_kind(SESSION_LOG):
-            others += [
-                (record, StreamPoint(self._run, "", SESSION_LOG, *log))
-                for record, log in found.logs
-            ]
+            for record, log in found.logs:
+                others.append((record, StreamPoint(self._run, "", SESSION_LOG, *log)))
             others.sort(key=lambda pair: pair[0])
         return others

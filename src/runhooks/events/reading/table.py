@@ -8,7 +8,8 @@ import json
 import math
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from io import BytesIO
 from typing import IO, Any, TypeAlias
 
@@ -31,11 +32,7 @@ def json_number(value: float) -> float | str:
 
 
 def json_value(value: Any) -> Any:
-    """Return ``value`` as JSON has it.
-
-    Arrays become lists of lists, mappings and named tuples objects, bytes base64, and floats what
-    ``json_number`` returns.
-    """
+    """Return ``value`` as JSON has it: bytes as base64, floats as ``json_number``."""
     if isinstance(value, float):
         return json_number(value)
     if isinstance(value, np.ndarray):
@@ -75,10 +72,9 @@ class Exported(ABC):
 
     A long table has a row for each point, with the columns run, tag, step, wall_time and value, run
     by run and tag by tag. A wide table has a row for each step, with the columns run, step and one
-    for each tag: the last value written at that step, or no value (NaN in pandas); a NaN that was
-    written is no value there either. A wide table raises ValueError if a tag is named ``run`` or
-    ``step``. With ``hparams`` a column ``hparams/<name>`` follows for each hyper-parameter that was
-    read.
+    for each tag: the last value written at that step, or no value, as for NaN. It raises ValueError
+    if a tag is named ``run`` or ``step``. With ``hparams`` a column ``hparams/<name>`` follows for
+    each hyper-parameter that was read.
     """
 
     @abstractmethod
@@ -137,13 +133,10 @@ class Exported(ABC):
         NaN and infinities are written as ``nan``, ``inf`` and ``-inf``.
         """
         columns = self._columns(wide, hparams)
-
-        def write(file: IO[str]) -> None:
+        with _opened(path) as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(columns)
             writer.writerows(_rows(columns, wide))
-
-        _write(write, path)
 
     def to_json_lines(
         self, path: str | os.PathLike[str] | IO[str], wide: bool = False, hparams: bool = False
@@ -153,19 +146,15 @@ class Exported(ABC):
         NaN and infinities are written as the strings "NaN", "Infinity" and "-Infinity".
         """
         columns = self._columns(wide, hparams)
-
-        def write(file: IO[str]) -> None:
-            encode = json.JSONEncoder(ensure_ascii=False).encode
+        encode = json.JSONEncoder(ensure_ascii=False).encode
+        with _opened(path) as file:
             for row in _rows(columns, wide):
-                cells = zip(columns, row, strict=True)
                 known = {
                     name: json_number(it) if isinstance(it, float) else it
-                    for name, it in cells
+                    for name, it in zip(columns, row, strict=True)
                     if it is not None
                 }
                 file.write(encode(known) + "\n")
-
-        _write(write, path)
 
     def _columns(self, wide: bool, hparams: bool) -> _Columns:
         of_runs = self.scalars_of_runs()
@@ -183,27 +172,23 @@ _ROWS_AT_ONCE = 1 << 14
 
 
 def _long(runs: _ScalarsOfRuns) -> tuple[_Columns, list[int]]:
-    """Return a row for each point, run by run, tag by tag, and how many rows each run has."""
+    """Return a row for each point, and how many rows each run has."""
     tags = [tag for of_run in runs.values() for tag in of_run]
     parts = [columns for of_run in runs.values() for columns in of_run.values()]
-    counts = [len(columns.steps) for columns in parts]
-    rows_of_runs = [sum(len(it.steps) for it in of_run.values()) for of_run in runs.values()]
-    together = concatenated(parts)
+    counts = [sum(len(it.steps) for it in of_run.values()) for of_run in runs.values()]
+    steps, values, wall_times = concatenated(parts)
     columns = {
-        "run": _repeated([*runs], rows_of_runs),
-        "tag": _repeated(tags, counts),
-        "step": together.steps,
-        "wall_time": together.wall_times,
-        _VALUE: together.values,
+        "run": _repeated([*runs], counts),
+        "tag": _repeated(tags, [len(columns.steps) for columns in parts]),
+        "step": steps,
+        "wall_time": wall_times,
+        _VALUE: values,
     }
-    return columns, rows_of_runs
+    return columns, counts
 
 
 def _wide(runs: _ScalarsOfRuns) -> tuple[_Columns, list[int]]:
-    """Return a row for each step of each run, and how many rows each run has.
-
-    Raises ValueError if a tag has the name of one of the other two columns.
-    """
+    """Return a row for each step of each run, and how many rows each run has."""
     tags = sorted({tag for of_run in runs.values() for tag in of_run})
     clash = {"run", "step"}.intersection(tags)
     if clash:
@@ -227,7 +212,6 @@ def _wide(runs: _ScalarsOfRuns) -> tuple[_Columns, list[int]]:
 
 
 def _add_hparams(columns: _Columns, counts: list[int], hparams: list[Mapping[str, Any]]) -> None:
-    """Add a column for each hyper-parameter. Raises ValueError if a tag has its name."""
     for name in sorted({name for of_run in hparams for name in of_run}):
         column = f"hparams/{name}"
         if column in columns:
@@ -269,12 +253,13 @@ def _arrow_type(pa: Any, column: NDArray[Any]) -> Any:
     return pa.bool_() if any(isinstance(value, bool) for value in column) else pa.string()
 
 
-def _write(write: Callable[[IO[str]], None], path: str | os.PathLike[str] | IO[str]) -> None:
+@contextmanager
+def _opened(path: str | os.PathLike[str] | IO[str]) -> Iterator[IO[str]]:
     if not isinstance(path, str | os.PathLike):
-        write(path)
+        yield path
         return
     with replacing(_target(path)) as part, part.open("w", encoding="utf-8", newline="") as file:
-        write(file)
+        yield file
 
 
 def _target(path: str | os.PathLike[str]) -> AnyPath:
