@@ -7,5 +7,4 @@ from runhooks.tensorboard import EventAccumulator   # tensorboard.backend.event_
 
 from runhooks.lazy import lazily
 
-# A program that only writes does not load the reader.
 __getattr__, __dir__, __all__ = lazily(__name__)

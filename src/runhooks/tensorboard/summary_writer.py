@@ -97,7 +97,7 @@ class SummaryWriter(ClosedAtEnd):
         self.all_writers: dict[str, FileWriter] | None = None
         self._sub_runs: dict[tuple[str, str], FileWriter] = {}  # by main tag and tag
         self._start: int | None = None  # the step from which on sub-runs drop what is there
-        self._started: set[str] = set()  # those that have it
+        self._started: set[str] = set()
         self._get_file_writer()
 
     @property
@@ -142,7 +142,7 @@ class SummaryWriter(ClosedAtEnd):
             and not global_step >> 63
             and walltime is None
         ):
-            writer.put(tag, scalar_value, global_step, clock.wall())  # nothing to check or to read
+            writer.put(tag, scalar_value, global_step, clock.wall())
             return
         value = _kept(text_tag(tag), scalar_value)
         if is_plain:

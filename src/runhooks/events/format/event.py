@@ -11,7 +11,6 @@ from typing import NamedTuple, Protocol
 from runhooks.events.format import proto
 from runhooks.events.format.proto import as_bytes, as_float, as_int, fields, int_field, text_field
 
-#: The format, which the first event of a file names.
 FILE_VERSION = "brain.Event:2"
 
 _MESSAGES = {

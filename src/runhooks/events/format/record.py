@@ -58,7 +58,6 @@ def contributions(distance: int) -> NDArray[np.uint32]:
 
 
 HEADER_BYTES = 12
-#: Bytes of a record besides its payload: the header, and the CRC of the payload.
 FRAME_BYTES = HEADER_BYTES + 4
 
 #: Payloads are smaller: Protocol Buffers allows no message of 2 GiB.

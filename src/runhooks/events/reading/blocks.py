@@ -98,7 +98,7 @@ def _zeros(data: bytes | bytearray, begin: int, end: int) -> NDArray[np.bool_]:
     """Return which bytes from ``begin + 4`` on are zero, for headers that start before ``end``."""
     count = min(end, len(data) - HEADER_BYTES + 1) - begin
     if count <= 0:
-        return np.zeros(5, np.bool_)  # no header
+        return np.zeros(5, np.bool_)
     zero: NDArray[np.bool_] = np.frombuffer(data, np.uint8, count + 4, begin + 4) == 0
     return zero
 
@@ -171,7 +171,7 @@ def _walk_stride(data: bytes | bytearray, at: int, size: int) -> _Found:
 BAD_PAYLOAD = "the payload of the record has a wrong CRC"
 
 _SMALLEST, _LARGEST = 1 << 18, 1 << 20  # bytes of a block
-_PIECE = 1 << 20  # bytes of a payload that are verified together
+_PIECE = 1 << 20
 _WORD = 8  # bytes
 _FIRST = 1 << 16  # bytes; the first event of a file, its version, has some dozens
 _HEAD = 64  # bytes at the beginning that identify a file: they include its first wall time
@@ -261,7 +261,7 @@ class RecordReader:
             size = _size_of(file)
             self._version = _version_of(path)
             if size <= self.size:
-                return  # nothing is new
+                return
             self._tail, self.partial = None, 0
             reach = _SMALLEST
             while reach and self.offset < size:
@@ -330,7 +330,7 @@ class RecordReader:
         if length is not None and length >= LIMIT_BYTES:
             return self._pass_to_next_sound(file, size, "the length of the record is impossible")
         if length is not None and reach < length + FRAME_BYTES <= rest:
-            return length + FRAME_BYTES  # more than was read
+            return length + FRAME_BYTES
         if length is not None or self._is_begun(file, rest):
             self.partial = rest
             return 0

@@ -52,7 +52,7 @@ def find_runs(path: AnyPath) -> FoundRuns:
     for folder, folders, names in os.walk(path, onerror=errors.append, followlinks=True):
         try:
             status = Path(folder).stat()
-        except FileNotFoundError:  # just removed
+        except FileNotFoundError:
             continue
         if (status.st_dev, status.st_ino) in entered:
             folders.clear()

@@ -147,7 +147,6 @@ _OF_PLUGIN = {
 }
 _TENSOR = "tensor"
 
-#: All kinds of points, so all but ``SESSION_LOG``.
 KINDS = (*dict.fromkeys([*_OF_CONTENT.values(), *_OF_PLUGIN.values()]), _TENSOR)
 
 

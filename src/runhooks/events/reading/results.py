@@ -74,7 +74,7 @@ class Points(Sequence[Point]):
     def __getitem__(self, index: int | slice) -> Point | list[Point]:
         if isinstance(index, slice):
             return [self[at] for at in range(*index.indices(len(self)))]
-        at = range(len(self))[index]  # raises IndexError
+        at = range(len(self))[index]
         return Point(int(self.steps[at]), float(self.wall_times[at]), self._value(at))
 
     def __repr__(self) -> str:

@@ -34,8 +34,8 @@ from runhooks.events.reading.values import parse_tensor
 #: Fewer records of one length are decoded one by one.
 FEW_ROWS = 24
 
-_FLOATS = {1: "<f4", 2: "<f8"}  # by the number of the type
-_MOST_FORMATS = 32  # of one length
+_FLOATS = {1: "<f4", 2: "<f8"}
+_MOST_FORMATS = 32
 _MOST_MISSES = 4
 
 
@@ -58,7 +58,7 @@ class RowDecoders:
 
     def __init__(self, wanted: Wanted) -> None:
         self.wanted = wanted
-        self._formats: defaultdict[int, list[RowFormat]] = defaultdict(list)  # by length
+        self._formats: defaultdict[int, list[RowFormat]] = defaultdict(list)
 
     def decode(
         self,
@@ -346,8 +346,8 @@ class _Tags:
         self.crcs = np.concatenate([crcs, self.crcs])[order]
 
 
-_TOGETHER = 1 << 12  # scalars
-_TYPES = (np.int64, np.int32, np.int64, np.float64, np.float64)  # of a SingleScalar
+_TOGETHER = 1 << 12
+_TYPES = (np.int64, np.int32, np.int64, np.float64, np.float64)
 
 
 # A record that was decoded alone, the number of the tag, the step, the value and the wall time.

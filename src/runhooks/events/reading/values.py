@@ -240,7 +240,6 @@ _OF_TENSOR = {
 _STRING = 7
 _BFLOAT16, _FLOAT8_E5M2, _FLOAT8_E4M3FN = 14, 24, 25
 
-#: NumPy's names of the types, by number.
 _DTYPES = {
     1: "<f4",
     2: "<f8",

@@ -78,7 +78,7 @@ class _Background:
         if thread is None or not thread.is_alive():
             try:
                 self._start()
-            except RuntimeError:  # the process may have no more threads
+            except RuntimeError:
                 worker.work()
                 return
         self._scheduled.put((worker, hurry))
@@ -155,7 +155,6 @@ class _Background:
             _logger.error("events were lost as %s: %s", what, error_text(error))
 
     def forked(self) -> None:
-        # The thread and the scheduled workers are the parent's.
         self._start_afresh()
         for worker in self._living():
             worker.forked()

@@ -73,7 +73,7 @@ class EventFile:
     ``suffix``: the end of its name. Raises OSError, which names the directory.
     """
 
-    waiting = 0  # the system has whatever was written
+    waiting = 0
 
     def __init__(self, logdir: str, suffix: str = "") -> None:
         try:
@@ -161,7 +161,7 @@ class StoredFile:
         self._number = 0
         self._segment = b""  # what was written last, or is to be written again
         self._stored = 0  # bytes of it that are in the store
-        self._sent = 0  # bytes, in all requests
+        self._sent = 0
         self._is_complete = True
         self._is_closed = False
         self._waiting = bytearray()  # the records after it

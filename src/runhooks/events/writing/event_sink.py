@@ -36,8 +36,8 @@ class EventSink(Sink):
         self._start_afresh()
 
     def _start_afresh(self) -> None:
-        self._records: list[bytes] = []  # to be written
-        self._size = 0  # bytes in them
+        self._records: list[bytes] = []
+        self._size = 0
         self._errors: list[BaseException] = []
         self.lost = 0
         #: Number of records that waited when the last error came.
@@ -160,8 +160,8 @@ def _runs(tags: list[Any]) -> Iterator[tuple[int, int]]:
     """Yield where each stretch of single scalars begins and ends; any other item is its own."""
     begin = 0
     try:
-        are_texts = all(type(tag) is str for tag in set(tags))  # few distinct ones
-    except TypeError:  # an unhashable one
+        are_texts = all(type(tag) is str for tag in set(tags))
+    except TypeError:
         are_texts = False
     for at in () if are_texts else [at for at, tag in enumerate(tags) if type(tag) is not str]:
         yield begin, at
@@ -224,7 +224,7 @@ class StoreQueue(RemoteQueue):
             self._timer.daemon = True
             try:
                 self._timer.start()
-            except RuntimeError:  # the process ends, or may have no more threads
+            except RuntimeError:
                 self._timer = None
                 self._settle()
 

@@ -32,7 +32,7 @@ from runhooks.events.format.record import contributions, crc32c, frame, masked
 _TIME_AT, _STEP_AT = 13, 22  # the bytes of their content
 _VALUE_BYTES, _CHECK_BYTES = 4, 4  # at the end of a record
 _STEP = b"\x10"
-_MAX_TAGS = 10_000  # kept at most
+_MAX_TAGS = 10_000
 
 
 class Templates(NamedTuple):

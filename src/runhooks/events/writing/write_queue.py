@@ -28,7 +28,6 @@ OnFull = Literal["wait", "raise", "drop"]
 #: The default limit of waiting items. So many scalars take 56 MB.
 MAX_QUEUE = 500_000
 
-#: Bytes of arrays that may wait in a queue, which is then full.
 MAX_WAITING_BYTES = 256 << 20
 
 #: In the place of a tag: the value is a message, such as an event or a line.
@@ -37,7 +36,7 @@ MESSAGE: Final = object()
 _WIDTH = len(("tag", "value", "step", "wall_time"))
 _BATCH = 1 << 15  # items: few enough that no call holds the interpreter for a millisecond
 _LARGE = 1 << 14  # bytes: the sizes of larger messages are added up
-_REST_SECS = 5.0  # for the rest of the queue, before an error is raised
+_REST_SECS = 5.0
 _LOOK_SECS = 1.0  # between checks, while waiting, that the background thread is alive
 
 _log = logging.getLogger("runhooks")
@@ -124,18 +123,18 @@ class WriteQueue:
 
     def _start_afresh(self) -> None:
         self._items: list[Any] = []
-        self._sizes: list[int] = []  # of the large messages among them
-        self.dropped = 0  # items, because the queue was full
+        self._sizes: list[int] = []
+        self.dropped = 0
         self._counting = threading.RLock()
-        self._idle = True  # no write is scheduled
+        self._idle = True
         # A waiter gets something when all items added before are written. (Not threading.Event: a
         # signal handler may interrupt a thread in its wait() and wait as well.)
         self._waiters: deque[SimpleQueue[None]] = deque()
         self._errors = deque()
         self._lost = 0  # items in batches that the sink raised an error for
-        self._reported = 0  # lost items that an error has reported
+        self._reported = 0
         self._writing = threading.RLock()
-        self._writer: int | None = None  # the thread that is writing
+        self._writer: int | None = None
         self._set_mark()
 
     def _set_mark(self) -> None:
@@ -234,7 +233,7 @@ class WriteQueue:
     def work(self) -> None:
         """Write all items (the background thread calls this)."""
         if self._writer == threading.get_ident():
-            return  # called by a signal handler that interrupted the lines below
+            return
         with self._writing:
             self._writer = threading.get_ident()
             try:
@@ -252,7 +251,7 @@ class WriteQueue:
         self._idle = True
         while self._items or self._waiters:
             waiters = [self._waiters.popleft() for _ in range(len(self._waiters))]
-            end = len(self._items)  # the waiters wait for the items before it
+            end = len(self._items)
             while end > 0:
                 end -= self._write_batch(min(end, _BATCH * _WIDTH))
             if waiters:
@@ -308,7 +307,7 @@ class WriteQueue:
             self._drop()
             return False
         self._wait_for_all()
-        self._refuse()  # it may have been closed, or have failed, while this waited
+        self._refuse()
         return True
 
     def _drop(self) -> None:
@@ -328,7 +327,7 @@ class WriteQueue:
 
     def _raise_error(self) -> None:
         errors: list[BaseException] = []
-        with suppress(IndexError):  # another thread may take some of them
+        with suppress(IndexError):
             while self._errors:
                 errors.append(self._errors.popleft())
         if errors:
@@ -389,7 +388,7 @@ class RemoteQueue(WriteQueue):
             thread = threading.Thread(target=self._work, name="runhooks-remote", daemon=True)
             try:
                 thread.start()
-            except RuntimeError:  # the process ends, or may have no more threads
+            except RuntimeError:
                 self._work()
 
     def _work(self) -> None:
