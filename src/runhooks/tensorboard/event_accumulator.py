@@ -1,8 +1,4 @@
-"""``EventAccumulator``: TensorBoard's reader of event files, on runhooks' own.
-
-Unlike ``events.read`` it tells scalars that were written as tensors, as by TensorFlow 2, from
-others.
-"""
+"""``EventAccumulator``: TensorBoard's reader of event files, on runhooks' own."""
 
 from __future__ import annotations
 
@@ -132,15 +128,15 @@ _TENSORS = "tensors"
 class EventAccumulator:
     """The contents of the event files of one directory, or of one file, after ``Reload``.
 
-    It has the methods of TensorBoard's ``EventAccumulator`` for scalars, histograms, images, audio
-    and tensors, and keeps all points, whatever ``size_guidance`` says. Tags are sorted. A restarted
-    session drops tensors too, and a damaged record is skipped. For all else, use ``events.read``.
+    It has TensorBoard's methods for scalars, histograms, images, audio and tensors, and keeps all
+    points, whatever ``size_guidance`` says. Tags are sorted. A restarted session drops tensors too,
+    and a damaged record is skipped. For all else, use ``events.read``.
 
-    A tag of which a part was written as tensors, as by TensorFlow 2, and a part not, is among the
-    tensors; ``Scalars``, ``Histograms``, ``Images`` and ``Audio`` have all of its points, too.
+    A tag of which a part was written as tensors, as by TensorFlow 2, is among the tensors;
+    ``Scalars``, ``Histograms``, ``Images`` and ``Audio`` have all of its points, too.
 
-    ``path`` is the directory, without those in it, or the file. With ``purge_orphaned_data`` a
-    session that restarts at a step drops what was written from that step on before.
+    With ``purge_orphaned_data`` a session that restarts at a step drops what was written from that
+    step on before.
     """
 
     def __init__(

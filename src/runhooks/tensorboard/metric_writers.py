@@ -48,10 +48,7 @@ _logger = logging.getLogger("runhooks")
 
 
 class MetricWriter:
-    """Writes dicts of values, by tag, at a step.
-
-    A writer of your own overrides the methods for what it writes.
-    """
+    """Writes dicts of values, by tag, at a step; a subclass overrides what it writes."""
 
     def write_summaries(
         self, step: int, values: Mapping[str, Any], metadata: Mapping[str, Any] | None = None
@@ -159,10 +156,7 @@ _MADE_BY: dict[str, Callable[..., Sequence[Value]]] = {
 
 
 class LoggingWriter(MetricWriter):
-    """Logs scalars, texts and hyperparameters at level INFO, and the shapes of other values.
-
-    Each line begins with ``collection``.
-    """
+    """Logs scalars, texts and hyperparameters at level INFO, and the shapes of other values."""
 
     def __init__(self, collection: str | None = None) -> None:
         self._prefix = f"[{collection}] " if collection else ""
@@ -197,11 +191,11 @@ class MultiWriter(MetricWriter):
 
 
 class AsyncWriter(MetricWriter):
-    """Passes everything on to ``writer`` in a thread, for a writer that waits or computes.
+    """Passes everything on to ``writer`` in a thread, with the values of the call.
 
-    What is written has the values of the call. An error of ``writer`` is raised once, by a later
-    call, which is passed on all the same, or by ``flush`` or ``close``. Any thread or signal
-    handler may call any method, and a forked child too.
+    An error of ``writer`` is raised once, by a later call, which is passed on all the same, or by
+    ``flush`` or ``close``. Any thread or signal handler may call any method, and a forked child
+    too.
     """
 
     def __init__(self, writer: MetricWriter) -> None:
@@ -232,8 +226,6 @@ class AsyncWriter(MetricWriter):
 
 
 class _Calls(Sink):
-    """Makes the calls that are its items."""
-
     def __init__(self, name: str) -> None:
         self.name = name
 
@@ -273,10 +265,9 @@ def create_default_writer(
 def write_values(writer: MetricWriter, step: int, metrics: Mapping[str, Any]) -> None:
     """Write each of ``metrics`` with the method of ``writer`` for what it is.
 
-    ``metrics`` has, by tag, numbers, arrays of size 1, or what ``clu.metrics`` computes: a
-    ``Scalar``, ``Summary``, ``Image``, ``Audio``, ``Text``, ``Histogram`` or ``HyperParam`` of
-    ``clu.values``, or of a class with that name and the same fields. Raises TypeError for anything
-    else.
+    They are, by tag, numbers, arrays of size 1, or a ``Scalar``, ``Summary``, ``Image``, ``Audio``,
+    ``Text``, ``Histogram`` or ``HyperParam`` of ``clu.values``, or of a class with that name and
+    the same fields. Raises TypeError for anything else.
     """
     found: dict[tuple[str, Any], dict[str, Any]] = {}
     for tag, value in metrics.items():
@@ -309,7 +300,6 @@ def ensure_flushes(*writers: MetricWriter) -> Iterator[MetricWriter]:
 
 
 def _kind_of(tag: str, value: Any) -> str:
-    """Return the name of the class of ``clu.values`` that ``value`` is of."""
     for kind in type(value).__mro__:
         if kind.__name__ in _KINDS and hasattr(value, "value"):
             return kind.__name__

@@ -50,11 +50,10 @@ class SummaryWriter(ClosedAtEnd):
 
     Calls return before anything is encoded or written, and do not wait for a device: an array is
     kept as it is at the call, and read in the background. Wrong arguments raise at the call; what
-    goes wrong in the background is raised, once, by a later call. NaN and infinities never raise.
-    Arrays may be of PyTorch, NumPy, JAX or TensorFlow, bfloat16 too, or lists of numbers.
+    goes wrong in the background is raised, once, by a later call.
 
-    ``tag`` may be any str, ``global_step`` whatever ``int`` takes (None: 0); ``walltime`` is in
-    seconds since the epoch (None: now). After ``close`` what is added goes to a new file.
+    Arrays may be of PyTorch, NumPy, JAX or TensorFlow, or lists of numbers. ``global_step`` is what
+    ``int`` takes (None: 0), ``walltime`` in seconds since the epoch (None: now).
 
     ``file_writer`` is the file of the run, and ``all_writers`` has it and those of the sub-runs by
     directory; both are None when they are closed.
@@ -62,8 +61,8 @@ class SummaryWriter(ClosedAtEnd):
     Args:
         log_dir: The directory; None: ``runs/<time>_<host><comment>``.
         comment: The end of the name of that directory.
-        purge_step: TensorBoard drops what was written before from this step on, as after a restart;
-            in sub-runs too, once something is added to them.
+        purge_step: Readers drop what was written before from this step on, in sub-runs too, once
+            something is added to them.
         max_queue: How many events may wait, if above 500,000.
         flush_secs: Events are written after 0.2 seconds at the latest, or at once if this is less.
         filename_suffix: The end of the names of event files.
@@ -102,11 +101,11 @@ class SummaryWriter(ClosedAtEnd):
 
     @property
     def logdir(self) -> str | os.PathLike[str]:
-        """The directory, as ``log_dir``."""
+        """As ``log_dir``."""
         return self.log_dir
 
     def get_logdir(self) -> str | os.PathLike[str]:
-        """Return the directory of the event file, as it was given."""
+        """Return the directory, as it was given."""
         return self.log_dir
 
     @property
@@ -129,8 +128,8 @@ class SummaryWriter(ClosedAtEnd):
         """Add a number, or an array or list of size 1.
 
         With ``new_style`` it is written as a tensor, as by TensorFlow 2: float32, or float64 with
-        ``double_precision``. TensorBoard shows ``display_name`` in place of the tag, and
-        ``summary_description`` as Markdown.
+        ``double_precision``. ``display_name`` stands in place of the tag in TensorBoard;
+        ``summary_description`` is Markdown.
         """
         writer = self.file_writer or self._get_file_writer()
         is_plain = not (new_style or display_name or summary_description)
@@ -163,10 +162,7 @@ class SummaryWriter(ClosedAtEnd):
         global_step: Any = None,
         walltime: float | None = None,
     ) -> None:
-        """Add several numbers that TensorBoard shows in one chart, each in a sub-run of its own.
-
-        Its name is ``main_tag``, with ``_`` for ``/``, then ``_`` and the key of the number.
-        """
+        """Add numbers that TensorBoard shows in one chart, each in a sub-run ``main_tag_key``."""
         text_tag(main_tag)
         if not isinstance(tag_scalar_dict, Mapping):
             raise TypeError(
@@ -189,16 +185,8 @@ class SummaryWriter(ClosedAtEnd):
     ) -> None:
         """Add how real numbers of any shape are distributed.
 
-        NaN and infinities are left out; scalars ``tag/nan_count`` and ``tag/inf_count`` count them.
-
-        Args:
-            tag: The tag.
-            values: The numbers.
-            global_step: The step.
-            bins: ``"tensorflow"``: up to 512 buckets, whose width grows with the numbers in them.
-                Or what ``numpy.histogram`` takes: a rule such as ``"auto"``, a number, or edges.
-            walltime: The time.
-            max_bins: How many bins there may be: neighbours are put together beyond that.
+        ``bins`` is ``"tensorflow"``, for up to 512 buckets, whose width grows with the numbers in
+        them, or what ``numpy.histogram`` takes. Beyond ``max_bins`` neighbours are put together.
         """
         edges = None if isinstance(bins, str) and bins == "tensorflow" else bins
         self._add(histogram_value(tag, values, edges, max_bins), global_step, walltime)
@@ -230,10 +218,9 @@ class SummaryWriter(ClosedAtEnd):
         walltime: float | None = None,
         dataformats: str = "CHW",
     ) -> None:
-        """Add an image, of uint8 or of another dtype of the range 0.0 to 1.0, with 1 to 4 channels.
+        """Add an image with 1 to 4 channels, of uint8, or of another dtype from 0.0 to 1.0.
 
-        What is beyond the range is cut off, with a warning once for each tag. A pixel that is not
-        finite is red, or white in gray. ``dataformats``: ``"CHW"``, ``"HWC"`` or ``"HW"``.
+        ``dataformats``: ``"CHW"``, ``"HWC"`` or ``"HW"``.
         """
         self._add(picture_value(tag, img_tensor, dataformats, grid=True), global_step, walltime)
 
@@ -280,10 +267,10 @@ class SummaryWriter(ClosedAtEnd):
         walltime: float | None = None,
         dataformats: str = "NTCHW",
     ) -> None:
-        """Add a batch of videos as one animated GIF of ``fps`` frames a second.
+        """Add a batch of videos with 1 or 3 channels as one animated GIF.
 
-        Videos have 1 or 3 channels, otherwise as for ``add_image``; ``dataformats`` has the letters
-        of ``"NTCHW"`` in any order. Raises ImportError without Pillow.
+        ``fps``: frames a second. ``dataformats``: the letters of ``"NTCHW"`` in any order. Raises
+        ImportError without Pillow.
         """
         self._add(video_value(tag, vid_tensor, fps, dataformats), global_step, walltime)
 
@@ -298,7 +285,7 @@ class SummaryWriter(ClosedAtEnd):
         """Add a clip of sound, of ``sample_rate`` frames a second.
 
         It is ``[frames]``, ``[1, frames]``, or ``[frames, channels]`` with at most 8 channels:
-        int16, or floats of the range -1.0 to 1.0; what is beyond is cut off.
+        int16, or floats from -1.0 to 1.0; what is beyond is cut off.
         """
         self._add(clip_value(tag, snd_tensor, sample_rate), global_step, walltime)
 
@@ -348,9 +335,9 @@ class SummaryWriter(ClosedAtEnd):
     ) -> None:
         """Add a batch of point clouds, or of meshes of triangles.
 
-        ``vertices``: ``[N, vertices, 3]``, x, y and z. ``colors``: ``[N, vertices, 3]``, RGB, 0 to
-        255. ``faces``: ``[N, faces, 3]``, the vertices of each triangle. ``config_dict``: classes
-        of three.js and their options.
+        ``vertices``: ``[N, vertices, 3]``. ``colors``: ``[N, vertices, 3]``, 0 to 255. ``faces``:
+        ``[N, faces, 3]``, the vertices of each triangle. ``config_dict``: classes of three.js and
+        their options.
         """
         values = mesh_values(tag, vertices, colors, faces, config_dict)
         self._add(values, global_step, walltime)
@@ -391,14 +378,9 @@ class SummaryWriter(ClosedAtEnd):
     ) -> None:
         """Add hyperparameters and what came of them, in a sub-run of its own.
 
-        Args:
-            hparam_dict: bools, numbers, strs, functions (their names) or arrays of one number, by
-                name; anything else is written as its ``str``.
-            metric_dict: Numbers by tag.
-            hparam_domain_discrete: All values that a hyperparameter may have, by name.
-            run_name: The name of the sub-run; None: the time.
-            global_step: The step of the metrics.
-            name: tensorboardX's word for ``run_name``.
+        They are bools, numbers, strs, functions (their names) or arrays of one number; anything
+        else is written as its ``str``. ``hparam_domain_discrete`` has all values that one may have.
+        The sub-run is ``run_name`` (tensorboardX: ``name``), else the time.
         """
         values = hparams_values(hparam_dict, metric_dict, hparam_domain_discrete)
         step, wall_time = step_and_time(global_step, None)
@@ -420,13 +402,9 @@ class SummaryWriter(ClosedAtEnd):
     ) -> None:
         """Write points, labels and pictures for TensorBoard's projector, as files in the run.
 
-        Args:
-            mat: The points, ``[N, dimensions]``.
-            metadata: A label for each; several for each if there is a ``metadata_header``.
-            label_img: A picture for each, ``[N, channels, height, width]`` with 1 or 3 channels.
-            global_step: The step.
-            tag: The name of the embedding.
-            metadata_header: The names of the labels.
+        ``mat``: ``[N, dimensions]``. ``metadata``: a label for each, or several, which
+        ``metadata_header`` names. ``label_img``: ``[N, channels, height, width]`` with 1 or 3
+        channels. ``tag``: the name.
         """
         step = str(0 if global_step is None else global_step).zfill(5)
         folder = f"{step}/{''.join(_ENCODED.get(letter, letter) for letter in tag)}"
@@ -445,11 +423,8 @@ class SummaryWriter(ClosedAtEnd):
         """Add the graph of a module of PyTorch, which runs once, in evaluation mode.
 
         ``input_to_model`` is a tensor, or a tuple of arguments; ``verbose`` prints the graph;
-        without ``use_strict_trace`` the module may return lists and dicts.
-
-        Raises:
-            ImportError: PyTorch or TensorBoard is not installed.
-            RuntimeError: The module cannot be traced.
+        without ``use_strict_trace`` the module may return lists and dicts. Raises ImportError
+        without PyTorch or TensorBoard, RuntimeError if the module cannot be traced.
         """
         try:
             from runhooks.engines.torch.engine import module_graph

@@ -1,11 +1,12 @@
-"""Records: the framing of payloads in event files and all other TFRecord files; CRC-32C.
+"""Records: the framing of all TFRecord files, with CRC-32C, and ``Event``, that of an event file.
 
     length of payload   uint64, little-endian
     CRC of the length   uint32, masked CRC-32C
     payload
     CRC of the payload  uint32, masked CRC-32C
 
-Formats: tensorflow.org/tutorials/load_data/tfrecord; RFC 3720, appendix B.4.
+Formats: tensorflow.org/tutorials/load_data/tfrecord; RFC 3720, appendix B.4; TensorFlow's
+``event.proto``.
 """
 
 from __future__ import annotations
@@ -14,14 +15,17 @@ import functools
 import os
 import struct
 from collections.abc import Iterator
+from enum import IntEnum
 from io import RawIOBase
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO, NamedTuple, Protocol, TypeVar
 
 import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
 from runhooks.errors import DataLossError
+from runhooks.events.format import proto
+from runhooks.events.format.proto import as_bytes, as_float, as_int, fields, int_field, text_field
 
 _MASK = 0xA282EAD8
 
@@ -45,8 +49,7 @@ def masked(crc: _Crc) -> _Crc:
 def contributions(distance: int) -> NDArray[np.uint32]:
     """Return what each byte adds to a CRC if ``distance`` bytes follow it: ``[256]``.
 
-    A CRC is affine over GF(2): that of some bytes is the CRC with a few of them set to zero, xor
-    the contribution of each of those.
+    A CRC is affine over GF(2): it is that of the bytes with some set to zero, xor what those add.
     """
     zeros = bytes(distance)
     nothing = crc32c(b"\0" + zeros)
@@ -89,10 +92,7 @@ def payload_length(data: bytes | bytearray | memoryview, at: int = 0) -> int | N
 
 
 def may_begin_header(begun: bytes, limit: int) -> bool:
-    """Return whether ``begun`` may begin the header of a payload below ``limit`` bytes.
-
-    The bytes of the length that are missing count as 0.
-    """
+    """Return whether ``begun`` may begin the header of a payload below ``limit`` bytes."""
     length = begun[: _LENGTH.size].ljust(_LENGTH.size, b"\0")
     return _LENGTH.unpack(length)[0] < limit and check_of(length).startswith(begun[_LENGTH.size :])
 
@@ -111,7 +111,7 @@ def read_records(file: BinaryIO | RawIOBase, path: str) -> Iterator[bytes]:
     """Yield the payloads of ``file``, open and binary, from its position on.
 
     A truncated record at the end is left out. After each payload, and at the end, the file is
-    positioned after the last whole record, so reading can continue there. ``path`` is for errors.
+    positioned after the last whole record, so reading can continue there.
 
     Raises:
         DataLossError: A CRC or a length is wrong; it names ``path`` and the offset.
@@ -142,3 +142,106 @@ def _damaged(path: str, offset: int, part: str) -> DataLossError:
     return DataLossError(
         f"{path} is damaged: the {part} of the record at byte {offset} is wrong", path=path
     )
+
+
+FILE_VERSION = "brain.Event:2"
+
+_MESSAGES = {
+    "graph_def": 4,
+    "summary": 5,
+    "session_log": 7,
+    "tagged_run_metadata": 8,
+    "meta_graph_def": 9,
+}
+_VALUE, _TAG, _SIMPLE_VALUE = 1, 1, 2  # of summary.proto
+
+
+class Message(Protocol):
+    """Anything that serializes itself: our messages, and those of Protocol Buffers."""
+
+    def SerializeToString(self) -> bytes:  # noqa: N802 (Protocol Buffers' name)
+        ...
+
+
+class SessionStatus(IntEnum):
+    """An event in the life of a session."""
+
+    STATUS_UNSPECIFIED = 0
+    START = 1
+    STOP = 2
+    CHECKPOINT = 3
+
+
+class SessionLog(NamedTuple):
+    """An entry on the life of a session, for ``FileWriter.add_session_log(session_log, step)``.
+
+    ``START`` at step n makes readers drop the points that earlier sessions wrote from step n on.
+    ``checkpoint_path`` is what was saved or restored, ``msg`` any text.
+    """
+
+    status: int = SessionStatus.STATUS_UNSPECIFIED
+    checkpoint_path: str = ""
+    msg: str = ""
+
+    def SerializeToString(self) -> bytes:  # noqa: N802
+        about = text_field(2, self.checkpoint_path) + text_field(3, self.msg)
+        return int_field(1, self.status) + about
+
+    @classmethod
+    def FromString(cls, message: bytes) -> SessionLog:  # noqa: N802
+        """Return the session log in ``message``. Raises ValueError if it is malformed."""
+        values = dict(fields(message))
+        return cls(
+            SessionStatus(as_int(values.get(1, 0))),
+            as_bytes(values.get(2, b"")).decode(),
+            as_bytes(values.get(3, b"")).decode(),
+        )
+
+
+class Event(NamedTuple):
+    """One record of an event file: a time in seconds since the epoch, a step, and one other field.
+
+    A message is bytes in the wire format, or an object that is serialized when the event is
+    written. An event that was read holds bytes.
+    """
+
+    wall_time: float
+    step: int = 0
+    summary: bytes | Message | None = None
+    session_log: bytes | Message | None = None
+    graph_def: bytes | Message | None = None
+    tagged_run_metadata: bytes | Message | None = None
+    file_version: str | None = None
+    meta_graph_def: bytes | Message | None = None
+
+    def SerializeToString(self) -> bytes:  # noqa: N802
+        """Return the event in the wire format. Raises what a message in it does."""
+        parts = [proto.double_field(1, self.wall_time), int_field(2, self.step)]
+        if self.file_version is not None:
+            parts.append(proto.bytes_field(3, self.file_version.encode()))
+        for name, number in _MESSAGES.items():
+            message = getattr(self, name)
+            if message is not None:
+                content = message if isinstance(message, bytes) else message.SerializeToString()
+                parts.append(proto.bytes_field(number, content))
+        return b"".join(parts)
+
+    @classmethod
+    def FromString(cls, message: bytes) -> Event:  # noqa: N802
+        """Return the event in ``message``. Raises ValueError if it is malformed."""
+        values = dict(fields(message))
+        return cls(
+            wall_time=as_float(values[1]) if 1 in values else 0.0,
+            step=as_int(values.get(2, 0)),
+            file_version=as_bytes(values[3]).decode() if 3 in values else None,
+            **{name: as_bytes(values[i]) for name, i in _MESSAGES.items() if i in values},
+        )
+
+
+def scalar_entry(tag: str, number: float) -> bytes:
+    """Return the value of a Summary with this ``tag`` and ``number``, which its last 4 bytes are.
+
+    Raises UnicodeEncodeError if ``tag`` has lone surrogates.
+    """
+    content = proto.bytes_field(_TAG, tag.encode()) + proto.float_field(_SIMPLE_VALUE, number)
+    return proto.bytes_field(_VALUE, content)

@@ -1,8 +1,4 @@
-"""``RecordReader``: the records of one file, block by block, without what is damaged.
-
-The upper half of the length in a header is zero, and the CRC of a length is right by chance once in
-four billion times. So headers are found by comparing whole arrays, whatever the lengths.
-"""
+"""``RecordReader``: the records of one file, block by block, without what is damaged."""
 
 from __future__ import annotations
 
@@ -66,12 +62,11 @@ def _opened(path: Path) -> FileIO:
 
 
 _LENGTH_BYTES = 8
-_STRIDE = 1 << 18  # bytes searched together: the arrays stay in the cache
+_STRIDE = 1 << 18  # bytes: the arrays stay in the cache
 _FEW = 32
-_WORTH = 3  # times as much as a few records take: more than that is searched at once
+_WORTH = 3  # times what a few records take is searched at once
 _SMALL = 512  # bytes: larger records are walked one by one
 
-# Where headers start, sorted, and the lengths in them: int64 ``[n]``.
 _Found: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
@@ -148,8 +143,8 @@ def _walk_few(data: bytes | bytearray, at: int, size: int) -> _Found:
 def _walk_stride(data: bytes | bytearray, at: int, size: int) -> _Found:
     zero = _zeros(data, at, at + _STRIDE)
     likely = _fours(zero)
-    # The zeros of a length end where its CRC begins, except for the few whose CRC begins with a
-    # zero: of these we take the short ones, and leave the others to the walk one by one.
+    # The zeros of a length end where its CRC begins, but for a few whose CRC begins with a zero:
+    # of these we take the short ones, and leave the others to the walk one by one.
     likely[3:] &= ~zero[7:] | likely[:-3]
     starts, lengths = _checked(data, at, np.flatnonzero(likely))
     ends = starts + lengths + FRAME_BYTES
@@ -172,16 +167,15 @@ BAD_PAYLOAD = "the payload of the record has a wrong CRC"
 
 _SMALLEST, _LARGEST = 1 << 18, 1 << 20  # bytes of a block
 _PIECE = 1 << 20
-_WORD = 8  # bytes
-_FIRST = 1 << 16  # bytes; the first event of a file, its version, has some dozens
-_HEAD = 64  # bytes at the beginning that identify a file: they include its first wall time
+_WORD = 8
+_FIRST = 1 << 16  # bytes: the first event of a file is shorter
+_HEAD = 64  # bytes that identify a file: its first wall time is in them
 
 
 class Block(NamedTuple):
-    """Some complete records: their starts and lengths, ``found`` in ``data``.
+    """Some complete records, ``found`` in ``data``, which is at ``offset`` of the file.
 
-    Only the last payload has been verified. All others are followed by a record, so at least their
-    lengths are right. ``offset``: the place of ``data`` in the file.
+    Of the payloads only the last has been verified; but all lengths, as a record follows.
     """
 
     data: bytearray
@@ -196,7 +190,7 @@ class Block(NamedTuple):
     def rows(self, index: NDArray[np.int64], length: int) -> NDArray[np.uint8]:
         """Return the records ``index``, of ``length`` bytes of payload each, as rows of an array.
 
-        A row is a whole number of words of 8 bytes, so meaningless bytes may follow the record.
+        A row is a whole number of words, so meaningless bytes may follow the record.
         """
         width = -(-(length + FRAME_BYTES) // _WORD) * _WORD
         windows = np.ndarray((len(self.data) - width + 1,), f"V{width}", self.data, 0, (1,))
@@ -211,8 +205,7 @@ class Block(NamedTuple):
 class RecordReader:
     """Reads the records of the file ``path``, and those that are appended later.
 
-    ``offset`` is the place of the next record, ``size`` that of the file when it was last read,
-    ``records`` how many are sound, ``partial`` the bytes of a truncated one at the end.
+    ``partial``: bytes of a truncated one at the end.
     """
 
     def __init__(self, path: AnyPath) -> None:
@@ -234,10 +227,7 @@ class RecordReader:
         return sorted(self._passed) + last
 
     def is_replaced(self, path: AnyPath) -> bool:
-        """Return whether there is another file now, or a shorter one, or none.
-
-        ``path``: the path of the file, as it was found last.
-        """
+        """Return whether there is another file now, at ``path``, or a shorter one, or none."""
         self.path = path
         # An inode tells less: file systems reuse it, and some make it up at each call.
         try:
@@ -250,7 +240,7 @@ class RecordReader:
                 return file.read(len(self._head)) != self._head
         except FileNotFoundError:
             return True
-        except OSError:  # reading it says so
+        except OSError:
             return False
 
     def blocks(self) -> Iterator[Block]:
@@ -287,7 +277,6 @@ class RecordReader:
         self._unreadable = Damage(self.path, self.offset, 0, reason)
 
     def bad_payload(self, offset: int, length: int) -> None:
-        """Note that a record of a block has a wrong CRC."""
         self.records -= 1
         self._pass(offset, length, BAD_PAYLOAD)
 
@@ -317,7 +306,7 @@ class RecordReader:
             self.partial = size - end
             return 0
         if payload_length(_read_at(file, end, HEADER_BYTES)) is None:
-            # Its length is wrong, or it was truncated and the next records are inside it.
+            # Its length is wrong, or it was truncated and the next ones are inside it.
             return self._pass_to_next_sound(file, size, BAD_PAYLOAD)
         self.offset = end
         self._pass(begin, end - begin, BAD_PAYLOAD)

@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runhooks.errors import DataLossError
-from runhooks.events.format.event import SessionLog, SessionStatus
-from runhooks.events.format.record import HEADER_BYTES, check_of
+from runhooks.events.format.record import HEADER_BYTES, SessionLog, SessionStatus, check_of
 from runhooks.events.reading.blocks import Block, RecordReader, read_places
 from runhooks.events.reading.messages import (
     GRAPH_DEF,
@@ -57,14 +56,7 @@ class OtherPoint(NamedTuple):
 
 
 class BlockContents:
-    """The wanted contents of ``block``, in the order in which they were written.
-
-    Attributes:
-        logs: The session logs, each with its record.
-        graph: The place of the last graph in the block, or None.
-        damaged: The records whose CRC is wrong.
-        malformed: The other records that cannot be used, each with the reason.
-    """
+    """The wanted contents of ``block``, in the order in which they were written."""
 
     def __init__(self, block: Block, rows: RowDecoders, metadata: TagMetadata) -> None:
         self.points: list[OtherPoint] = []
@@ -142,7 +134,7 @@ def _by_length(lengths: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int
 class StoredPoint(NamedTuple):
     """A point that is not a scalar: its value is at ``[begin:end]`` of the file.
 
-    ``segment``: how many sessions started in the file before it was written.
+    ``segment``: how many sessions started in the file before it.
     """
 
     segment: int
@@ -155,11 +147,8 @@ class StoredPoint(NamedTuple):
 class FileContents:
     """The contents of one event file; each session that starts opens a segment.
 
-    Attributes:
-        starts: The step at which each segment but the first starts.
-        segments: The scalars of each segment.
-        points: The other points, by kind and number of the tag.
-        errors: Records whose CRCs are right but whose content is malformed.
+    ``starts``: the step at which each but the first starts. ``points``: by kind and number of the
+    tag. ``errors``: malformed records whose CRCs are right.
     """
 
     def __init__(self, path: AnyPath, rows: RowDecoders, metadata: TagMetadata) -> None:
@@ -194,7 +183,6 @@ class FileContents:
 
     @property
     def graph(self) -> bytes | None:
-        """The last graph. Raises as ``read``."""
         return self.read([self._graph])[0] if self._graph else None
 
     def read(self, places: Sequence[tuple[int, int]]) -> list[bytes]:
@@ -271,10 +259,7 @@ class FileContents:
 
 
 class RunContents:
-    """The contents of the event files of one run, in order.
-
-    ``purge``: whether to leave out points from the step on at which a later session started.
-    """
+    """The contents of the event files of one run; ``purge``: without what was repeated later."""
 
     def __init__(self, rows: RowDecoders, purge: bool) -> None:
         self.metadata = TagMetadata()
@@ -287,7 +272,7 @@ class RunContents:
         """Read what is new in the files ``paths``, sorted; return the number of new points.
 
         All other files are dropped. Raises OSError, unless files that cannot be read are to be
-        skipped and listed as damages.
+        listed as damages.
         """
         known = {file.path: file for file in self.files}
         self.files = [self._file(known.get(path), path) for path in paths]
@@ -318,7 +303,6 @@ class RunContents:
         return concatenated(self.scalars_of_files(tag_id))
 
     def scalars_of_files(self, tag_id: int) -> list[Scalars]:
-        """Return the scalars of the tag in each file, in order."""
         found = []
         for file, of_file in zip(self.files, self._limits, strict=True):
             pieces = [
@@ -345,7 +329,6 @@ class RunContents:
             )
 
     def points(self, kind: str, tag_id: int) -> Points:
-        """Return the points of this kind and tag, which are decoded when they are used."""
         tag = self._rows.wanted.names[tag_id]
         found = [
             (point, partial(file.value, point, kind, tag))
@@ -359,10 +342,7 @@ class RunContents:
         )
 
     def encoded_points(self, kind: str, tag_id: int) -> list[tuple[StoredPoint, bytes]]:
-        """Return the points of this kind and tag, each with its value of a summary as bytes.
-
-        Raises OSError if a file is gone, DataLossError if it was replaced.
-        """
+        """Return the points of this kind and tag, with their values as bytes; raise as ``read``."""
         return [
             pair
             for file, points in self.points_of_files(kind, tag_id)

@@ -25,15 +25,8 @@ class FoundRun(NamedTuple):
         return self.files == [self.path]
 
 
-class FoundRuns(NamedTuple):
-    """Runs by name, in natural order, and directories that cannot be read."""
-
-    runs: dict[str, FoundRun]
-    unreadable: list[Damage]
-
-
-def find_runs(path: AnyPath) -> FoundRuns:
-    """Return the runs in ``path``, a file or a directory.
+def find_runs(path: AnyPath) -> tuple[dict[str, FoundRun], list[Damage]]:
+    """Return the runs in ``path`` by name, in natural order, and unreadable directories.
 
     Symbolic links are followed, but no directory is entered twice: what is in ``path`` has its own
     name, not that of a link. In a store, the files are listed in one go, and are about to be read.
@@ -41,9 +34,9 @@ def find_runs(path: AnyPath) -> FoundRuns:
     Raises FileNotFoundError if there is nothing, OSError if a store cannot be listed.
     """
     if isinstance(path, StorePath):
-        return FoundRuns(_listed(path), [])
+        return _listed(path), []
     if path.is_file():
-        return FoundRuns({".": FoundRun(path, [path])}, [])
+        return {".": FoundRun(path, [path])}, []
     if not path.is_dir():
         raise _not_there(path)
     runs: dict[str, FoundRun] = {}
@@ -67,7 +60,7 @@ def find_runs(path: AnyPath) -> FoundRuns:
         for error in errors
         if not isinstance(error, FileNotFoundError)
     ]
-    return FoundRuns({name: runs[name] for name in sorted(runs, key=_natural)}, unreadable)
+    return {name: runs[name] for name in sorted(runs, key=_natural)}, unreadable
 
 
 def _leads_back(folder: Path, root: Path) -> bool:

@@ -1,7 +1,7 @@
 """The fields of one event, the metadata of its values, and the tags that are wanted.
 
-Field numbers are those of TensorFlow's ``event.proto``, ``summary.proto`` and ``tensor.proto``. Of
-fields that exclude each other the last counts, as in Protocol Buffers.
+Of fields that exclude each other the last counts, as in Protocol Buffers. Format: TensorFlow's
+``event.proto`` and ``summary.proto``.
 """
 
 from __future__ import annotations
@@ -36,10 +36,7 @@ _ONE_OF_VALUE = frozenset({SIMPLE_VALUE, OLD_HISTOGRAM, IMAGE, HISTOGRAM, AUDIO,
 
 
 class ParsedValue(NamedTuple):
-    """One value of a summary, at ``message[begin:end]``, and its fields, None if absent.
-
-    ``content.number`` is one of the constants above.
-    """
+    """One value of a summary, at ``message[begin:end]``, and its fields, None if absent."""
 
     begin: int
     end: int
@@ -49,10 +46,7 @@ class ParsedValue(NamedTuple):
 
 
 class ParsedEvent(NamedTuple):
-    """The fields of one event; ``wall_time`` and ``step`` are None if absent.
-
-    ``number``: the field that it holds besides, such as ``SUMMARY``; ``contents``: its places.
-    """
+    """The fields of one event; ``number`` is that of the one besides time and step."""
 
     wall_time: LocatedField | None
     step: LocatedField | None
@@ -109,7 +103,7 @@ def parse_value(message: bytes, begin: int, end: int) -> ParsedValue:
 
 
 def wall_time_of(message: bytes, event: ParsedEvent) -> float:
-    """Return the time of ``event``, in seconds since the epoch."""
+    """Return the time of ``event``."""
     at = event.wall_time
     return 0.0 if at is None else as_float(message[at.begin : at.end])
 
@@ -187,8 +181,7 @@ _NUMBER, _STRING, _BOOL = 2, 3, 4
 def parse_hparams(content: bytes) -> dict[str, Any]:
     """Return the hyper-parameters in an HParamsPluginData message. Raises ValueError if malformed.
 
-    Format: ``tensorboard/plugins/hparams/plugin_data.proto`` and ``google/protobuf/struct.proto``.
-    Values are float, str or bool, or None for anything else.
+    Format: ``tensorboard/plugins/hparams/plugin_data.proto``. Values are float, str, bool or None.
     """
     starts = [it.value for it in fields(content) if it.number == _SESSION_START_INFO]
     entries = [it for start in starts for it in fields(as_bytes(start)) if it.number == _HPARAMS]
@@ -213,7 +206,7 @@ def _hparam(message: bytes) -> float | str | bool | None:
 
 
 class Wanted:
-    """What to decode of the runs that are read together: points of some tags and kinds.
+    """Which points to decode of the runs that are read together.
 
     ``tags``: names or shell patterns. ``kinds``: some of ``KINDS`` and ``SESSION_LOG``. None: all.
     ``names``: the wanted tags that were found, by number. Raises ValueError if a kind is unknown.
@@ -252,22 +245,19 @@ class Wanted:
         return found
 
     def named_kind(self, kind: str) -> bool:
-        """Return whether ``kind`` is wanted and was named."""
         return self._kinds is not None and kind in self._kinds
 
 
 class TagMetadata:
-    """Keeps the metadata of the tags of one run: some writers send it only once for each tag."""
+    """The first metadata of each tag of one run: some writers send it only once."""
 
     def __init__(self) -> None:
         self._by_tag: dict[str, Metadata] = {}
 
     def of(self, tag: str) -> Metadata:
-        """Return the first metadata of ``tag``."""
         return self._by_tag.get(tag, Metadata())
 
     def add(self, tags: Iterable[str], metadata: Metadata) -> None:
-        """Keep ``metadata`` for those of ``tags`` that have none."""
         for tag in tags:
             self._by_tag.setdefault(tag, metadata)
 

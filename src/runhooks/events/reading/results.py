@@ -24,8 +24,8 @@ class Damage(NamedTuple):
 class Scalars(NamedTuple):
     """All points of a scalar tag, in the order in which they were written.
 
-    ``steps``: int64 ``[n]``. ``values``: float64 ``[n]``. ``wall_times``: float64 ``[n]``, seconds
-    since the epoch.
+    ``steps``: int64, ``values``: float64, ``wall_times``: float64, seconds since the epoch;
+    ``[n]``.
     """
 
     steps: NDArray[np.int64]
@@ -42,14 +42,10 @@ class Point(NamedTuple):
 
 
 class Points(Sequence[Point]):
-    """The points of one tag, in the order in which they were written.
+    """The points of one tag, in the order in which they were written, and their columns.
 
-    A point is read from its file and decoded when it is indexed or iterated over. This raises
-    OSError if the file is gone, and DataLossError if the value is malformed.
-
-    Attributes:
-        steps: int64 ``[n]``.
-        wall_times: float64 ``[n]``, seconds since the epoch.
+    A point is read and decoded when it is indexed or iterated over. This raises OSError if the file
+    is gone, and DataLossError if the value is malformed.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
-"""Scalars, thousands at a time: records of one format as rows of a table, and columns of each tag.
+"""Scalars by the thousand: records of one format as rows of a table, and columns of each tag.
 
-Records of one format differ in the time, in the digits of the step, though not in their number, in
-the values, and, if there is only one, in the letters of the tag. So a format is learnt once.
+Records of one format differ in time, step, values and, if there is only one, in the letters of the
+tag, but in no length.
 """
 
 from __future__ import annotations
@@ -42,8 +42,7 @@ _MOST_MISSES = 4
 class ScalarRows(NamedTuple):
     """The scalars of some records, ``k`` of each.
 
-    ``records``: their indices in the block, ``[n]``. ``ids``: the numbers of the tags, ``[n, k]``.
-    ``steps`` and ``wall_times``: ``[n]``. ``values``: ``[n, k]``.
+    ``ids``, of the tags, and ``values`` are ``[n, k]``; the others ``[n]``.
     """
 
     records: NDArray[np.int64]
@@ -54,7 +53,7 @@ class ScalarRows(NamedTuple):
 
 
 class RowDecoders:
-    """Decodes the ``wanted`` records of any length, of all runs that are read together."""
+    """Decodes records of any length, of all runs that are read together."""
 
     def __init__(self, wanted: Wanted) -> None:
         self.wanted = wanted
@@ -69,8 +68,8 @@ class RowDecoders:
     ) -> tuple[list[ScalarRows], NDArray[np.int64]]:
         """Decode ``rows``, the records ``index`` of a block, with ``length`` bytes of payload each.
 
-        Returns the scalars, and the indices of the records to be decoded one by one: of those that
-        are not scalars, not like many others, or damaged.
+        Returns the scalars, and the records to be decoded one by one: no scalars, not like many
+        others, or damaged.
         """
         formats = self._formats[length]
         found: list[ScalarRows] = []
@@ -92,7 +91,7 @@ class RowDecoders:
                 continue
             if not is_new:
                 formats.remove(row_format)
-            formats.insert(0, row_format)  # the one that matched last is tried first
+            formats.insert(0, row_format)
             if matched.all():
                 matching, index, rows = (index, rows), index[:0], rows[:0]
             else:
@@ -124,10 +123,7 @@ class RowDecoders:
 
 
 class ScalarField(NamedTuple):
-    """One scalar of a format: its tag, and where in the payload the tag and the number are.
-
-    ``metadata``: that of the tag, if the payload contains it.
-    """
+    """One scalar of a format, its places in the payload, and the metadata in it."""
 
     tag: str
     tag_at: tuple[int, int]
@@ -159,10 +155,7 @@ def _is_one(number: LocatedField | None, dtype: str) -> TypeGuard[LocatedField]:
 
 
 class RowFormat:
-    """Where the time, the step, the tags and the numbers are in all payloads like ``payload``.
-
-    The CRC of a payload is that of the constant bytes xor the contributions of the others.
-    """
+    """Where the time, the step, the tags and the numbers are in all payloads like ``payload``."""
 
     def __init__(
         self, payload: bytes, event: ParsedEvent, scalars: list[ScalarField], wanted: Wanted
@@ -212,10 +205,7 @@ class RowFormat:
     def read(
         self, index: NDArray[np.int64], rows: NDArray[np.uint8], metadata: TagMetadata
     ) -> tuple[ScalarRows, NDArray[np.int64]]:
-        """Return the wanted scalars of ``rows``, the records ``index``, all of this format.
-
-        The other result are the indices of the records whose CRC seems to be wrong.
-        """
+        """Return the wanted scalars of ``rows``, and the records whose CRC seems to be wrong."""
         if self._tags is None:
             ids = np.broadcast_to(self._ids, (len(rows), len(self._ids)))
             right = wanted = self._verified(rows, self._crc)
@@ -241,7 +231,6 @@ class RowFormat:
     def _slots(
         self, tags: _Tags, rows: NDArray[np.uint8]
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Return the slots of the tags of ``rows``, new ones too, and which are found."""
         hashes = tags.hashes(rows)
         slots, known = tags.slots(hashes)
         if not known.all():
@@ -276,7 +265,6 @@ class RowFormat:
         return right
 
     def _contribution(self, rows: NDArray[np.uint8], at: int) -> NDArray[np.uint32]:
-        """Return what the bytes at ``at`` of the payloads contribute to their CRCs."""
         return contributions(self._length - 1 - at).take(rows[:, HEADER_BYTES + at], mode="wrap")
 
     def _steps(self, rows: NDArray[np.uint8]) -> NDArray[np.int64]:
@@ -317,7 +305,7 @@ class _Tags:
         mask = np.zeros(8 * words.stop, np.uint8)
         mask[begin:end] = 0xFF
         self._masks = [(word, mask.view(np.uint64)[word]) for word in words]
-        self._hashes = np.array([_LAST], np.uint64)  # sorted
+        self._hashes = np.array([_LAST], np.uint64)
         self.ids = np.array([-1], np.int32)
         self.crcs = np.zeros(1, np.uint32)
 
@@ -355,11 +343,7 @@ SingleScalar: TypeAlias = tuple[int, int, int, float, float]
 
 
 class ScalarColumns(NamedTuple):
-    """Scalars in the order in which they were written.
-
-    ``ids``: the numbers of their tags. ``first``: the index of the first one of each record, and
-    of the end.
-    """
+    """Scalars in order. ``first``: the index of the first one of each record, and of the end."""
 
     ids: NDArray[np.int32]
     steps: NDArray[np.int64]
@@ -398,10 +382,9 @@ class ScalarStore:
     def __init__(self) -> None:
         self._columns: dict[int, Scalars] = {}
         self._ids: list[NDArray[np.int32]] = []
-        self._chunks: tuple[list[NDArray[Any]], ...] = ([], [], [])  # as Scalars has them
+        self._chunks: tuple[list[NDArray[Any]], ...] = ([], [], [])
 
     def add(self, scalars: ScalarColumns, begin: int, end: int) -> None:
-        """Add ``scalars[begin:end]``."""
         if begin == end:
             return
         self._ids.append(scalars.ids[begin:end])
@@ -410,7 +393,7 @@ class ScalarStore:
             chunks.append(column[begin:end])
 
     def columns(self) -> dict[int, Scalars]:
-        """Return the columns of each tag, by the number of the tag."""
+        """Return the columns of each tag, by its number."""
         if self._ids:
             self._merge()
         return self._columns
@@ -422,7 +405,7 @@ class ScalarStore:
         ids = ids[order]
         bounds = np.flatnonzero(np.concatenate(([True], ids[1:] != ids[:-1], [True])))
         tags = ids[bounds[:-1]].tolist()
-        del ids  # it is large
+        del ids
         # Small tags share an array; one that somebody keeps does not keep all others.
         shared = bounds.searchsorted(np.arange(0, len(order), _TOGETHER)).tolist()
         cuts = dict.fromkeys([*shared, len(tags)])
@@ -457,7 +440,7 @@ def _of_tags(
 ) -> list[NDArray[Any]]:
     """Return the column of each tag, and forget its ``chunks``: one at a time is in memory twice.
 
-    ``groups``: the bounds in ``order`` of some tags, which get an array together.
+    ``groups``: the bounds in ``order`` of tags that share an array.
     """
     column = np.concatenate(chunks)
     chunks.clear()

@@ -42,10 +42,9 @@ class Run(Exported):
     - ``image``: tuple of ``Image``
     - ``audio``: tuple of ``Audio``
     - ``text``: str, or an object array of several
-    - ``tensor``: array
+    - ``tensor``, ``mesh``: array
     - ``pr_curve``: float array ``[6, thresholds]``: true and false positives, true and false
       negatives, precision, recall
-    - ``mesh``: array
     - ``custom_scalars``: bytes of the layout
     - ``hparams``: bytes of the plugin's data
     """
@@ -147,9 +146,7 @@ class Run(Exported):
     def hparams(self) -> dict[str, Any]:
         """The hyper-parameters: names and values (float, str or bool).
 
-        Raises:
-            OSError: The file is gone.
-            DataLossError: They are malformed.
+        Raises OSError if the file is gone, DataLossError if they are malformed.
         """
         found: dict[str, Any] = {}
         for points in self.points(HPARAMS).values():
@@ -172,9 +169,7 @@ class Run(Exported):
     def graph(self) -> bytes | None:
         """The last graph that was written, the bytes of a GraphDef message, or None.
 
-        Raises:
-            OSError: The file is gone.
-            DataLossError: The file was replaced.
+        Raises OSError if the file is gone, DataLossError if it was replaced.
         """
         graphs = (file.graph for file in reversed(self._contents.files))
         return next((graph for graph in graphs if graph is not None), None)
@@ -193,14 +188,12 @@ class Run(Exported):
         gone are dropped. Columns that were returned before stay as they are. A file that cannot be
         read is listed in ``damages`` until it can.
 
-        Raises:
-            FileNotFoundError: The directory is gone.
-            OSError: The run is a single file that cannot be read.
+        Raises FileNotFoundError if the directory is gone, OSError if the run is a single file that
+        cannot be read.
         """
         return self.update_files(find_files(self._path))
 
     def update_files(self, files: list[AnyPath]) -> int:
-        """Read what is new in ``files``, all there are of this run; see ``update``."""
         try:
             return self._contents.update(files, skip_unreadable=files != [self._path])
         finally:
@@ -247,13 +240,9 @@ class Runs(LazyMapping[Run], Exported):
         return [*self._unreadable, *(d for run in self.values() for d in run.damages)]
 
     def update(self) -> int:
-        """Read what was added since, including new runs, and return the number of new points.
+        """Read what was added since, in new runs too, and return the number of new points.
 
-        Runs that are gone are dropped. See ``Run.update`` for files that changed.
-
-        Raises:
-            FileNotFoundError: The path is gone.
-            OSError: The path is a single file that cannot be read.
+        Runs that are gone are dropped. Otherwise as ``Run.update``.
         """
         found, self._unreadable = find_runs(self._path)
         self._found.clear()
@@ -280,8 +269,8 @@ def read(
 ) -> Runs:
     """Return the runs found in ``path``, by name.
 
-    Every CRC is verified. Damaged records are skipped and listed in ``damages``, and so are files
-    that cannot be read.
+    Every CRC is verified. Damaged records, and files that cannot be read, are skipped and listed in
+    ``damages``.
 
     Args:
         path: An event file, a run directory, or a directory above runs.
@@ -327,16 +316,10 @@ class Fold(NamedTuple):
 class FileReport(NamedTuple):
     """The state of one event file.
 
-    Attributes:
-        run: The name of the run.
-        path: The file.
-        size: Its size in bytes.
-        records: Number of sound records.
-        partial: Bytes of a truncated last record, which is still being written or was when its
-            writer died.
-        damages: Stretches of the file that cannot be read.
-        errors: Records whose CRCs are right but whose content is malformed.
-        folds: Curves that go back.
+    ``records``: how many are sound. ``partial``: bytes of a truncated last record, which is still
+    being written or was when its writer died. ``damages``: stretches that cannot be read.
+    ``errors``: records whose CRCs are right but whose content is malformed. ``folds``: curves that
+    go back.
     """
 
     run: str
@@ -355,17 +338,10 @@ class FileReport(NamedTuple):
 
 
 def check(path: str | os.PathLike[str]) -> list[FileReport]:
-    """Verify every CRC of every record at ``path``, and decode all values.
+    """Verify every CRC of every record at ``path``, as for ``read``, and decode all values.
 
-    Args:
-        path: An event file, a run directory, or a directory above runs.
-
-    Returns:
-        A report for each file, in the order in which the files are read, and then one for each
-        directory that cannot be read.
-
-    Raises:
-        FileNotFoundError: There is nothing at ``path``.
+    Returns a report for each file, in the order in which the files are read, and then one for each
+    directory that cannot be read. Raises FileNotFoundError if there is nothing at ``path``.
     """
     reports = []
     rows = RowDecoders(Wanted())
@@ -398,7 +374,6 @@ def _reports(run: str, contents: RunContents) -> list[FileReport]:
 
 
 def _curves(contents: RunContents) -> Iterator[tuple[str, list[NDArray[np.int64]]]]:
-    """Yield each tag and its steps in each file."""
     for tag, tag_id in contents.scalar_tags().items():
         yield tag, [columns.steps for columns in contents.scalars_of_files(tag_id)]
     for (kind, tag), tag_id in contents.point_tags().items():

@@ -49,20 +49,13 @@ def stream(
 ) -> Iterator[StreamPoint]:
     """Yield the points in ``path``, run by run, in the order of the files, without keeping them.
 
-    Damaged or malformed values and unreadable files are skipped. Points that a later session
-    repeated are included.
+    Damaged or malformed values and unreadable files are skipped; repeated points are not. ``path``,
+    ``tags`` and ``kinds`` are as for ``read``, but session logs are included only if
+    ``"session_log"`` is among the kinds. With ``follow`` it continues forever, checking for new
+    points and runs twice a second. A file that was replaced, or is shorter than before, is read
+    again.
 
-    Args:
-        path: As for ``read``, as are ``tags`` and ``kinds``.
-        tags: Names or shell patterns of tags.
-        kinds: Kinds. Session logs are included only if ``"session_log"`` is among them.
-        follow: Whether to continue forever, checking for new points and runs twice a second. A file
-            that was replaced, or is shorter than before, is read again.
-
-    Raises:
-        FileNotFoundError: There is nothing at ``path``.
-        ValueError: A kind is unknown.
-        OSError: ``path`` is a file that cannot be read, or in a store that does not answer.
+    Raises FileNotFoundError, ValueError and OSError as ``read``.
     """
     reader = StreamReader(path_of(place(path=path)), Wanted(tags, kinds))
     return _stream(reader, follow)
@@ -76,10 +69,7 @@ def _stream(reader: StreamReader, follow: bool) -> Iterator[StreamPoint]:
 
 
 class StreamReader:
-    """Reads the points in ``path`` that were added since it was asked last.
-
-    Raises as ``stream``.
-    """
+    """Reads the points in ``path`` that were added since the last time. Raises as ``stream``."""
 
     def __init__(self, path: AnyPath, wanted: Wanted) -> None:
         find_runs(path)  # raises now, not at the first point
@@ -93,8 +83,8 @@ class StreamReader:
         return chain.from_iterable(self._pieces())
 
     def _pieces(self) -> Iterator[Iterable[StreamPoint]]:
-        """Yield the points, many at a time."""
-        for run, found in find_runs(self._path).runs.items():
+        runs, _ = find_runs(self._path)
+        for run, found in runs.items():
             metadata = self._metadata.setdefault(run, TagMetadata())
             for file in found.files:
                 known = self._files.get(file)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runhooks.arrays.trees import fields
-from runhooks.events.format.event import SessionLog, SessionStatus
+from runhooks.events.format.record import SessionLog, SessionStatus
 from runhooks.events.place import place
 from runhooks.events.reading.results import Scalars
 from runhooks.events.reading.rows import concatenated
@@ -68,7 +68,7 @@ def _texts(value: Any) -> Any:
 
 
 class Exported(ABC):
-    """Scalars that can be exported as a table.
+    """Scalars, by run and tag, that can be exported as a table.
 
     A long table has a row for each point, with the columns run, tag, step, wall_time and value, run
     by run and tag by tag. A wide table has a row for each step, with the columns run, step and one
@@ -78,12 +78,10 @@ class Exported(ABC):
     """
 
     @abstractmethod
-    def scalars_of_runs(self) -> Mapping[str, Mapping[str, Scalars]]:
-        """Return the scalars of the table: by run, then by tag."""
+    def scalars_of_runs(self) -> Mapping[str, Mapping[str, Scalars]]: ...
 
     @abstractmethod
-    def hparams_of_runs(self) -> Mapping[str, Mapping[str, Any]]:
-        """Return the hyper-parameters of the table: by run, then by name."""
+    def hparams_of_runs(self) -> Mapping[str, Mapping[str, Any]]: ...
 
     def to_pandas(self, wide: bool = False, hparams: bool = False) -> Any:
         """Return the scalars as a ``pandas.DataFrame``. Raises ImportError without pandas."""
@@ -109,10 +107,7 @@ class Exported(ABC):
     def to_parquet(
         self, path: str | os.PathLike[str] | IO[bytes], wide: bool = False, hparams: bool = False
     ) -> None:
-        """Write the scalars to the Parquet file, or URL, ``path``, or an open binary file.
-
-        Raises ImportError without pyarrow.
-        """
+        """Write the scalars to the Parquet file, or URL, ``path``, or an open binary file."""
         table = self.to_arrow(wide, hparams)
         from pyarrow import parquet
 
@@ -130,7 +125,7 @@ class Exported(ABC):
     ) -> None:
         """Write the scalars, below a line of names, to the file or URL ``path``, or an open file.
 
-        NaN and infinities are written as ``nan``, ``inf`` and ``-inf``.
+        NaN and infinities are ``nan``, ``inf`` and ``-inf``.
         """
         columns = self._columns(wide, hparams)
         with _opened(path) as file:
@@ -143,7 +138,7 @@ class Exported(ABC):
     ) -> None:
         """Write a JSON object for each row to the file or URL ``path``, or an open text file.
 
-        NaN and infinities are written as the strings "NaN", "Infinity" and "-Infinity".
+        NaN and infinities are the strings "NaN", "Infinity" and "-Infinity".
         """
         columns = self._columns(wide, hparams)
         encode = json.JSONEncoder(ensure_ascii=False).encode

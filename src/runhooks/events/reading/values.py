@@ -1,7 +1,7 @@
 """Decoding the values of a summary, kind by kind, and tensors of all dtypes.
 
-Field numbers and types are those of TensorFlow's ``summary.proto``, ``histogram.proto``,
-``tensor.proto`` and ``types.proto``; the layouts of tensors are those of TensorBoard's plugins.
+Formats: TensorFlow's ``summary.proto``, ``histogram.proto``, ``tensor.proto``, ``types.proto``, and
+the tensors of TensorBoard's plugins.
 """
 
 from __future__ import annotations
@@ -46,14 +46,8 @@ from runhooks.events.reading.messages import (
 class Histogram(NamedTuple):
     """A histogram: ``counts[i]`` of the numbers are in ``(limits[i - 1], limits[i]]``.
 
-    Attributes:
-        min: The smallest number.
-        max: The largest number.
-        num: How many numbers there are.
-        sum: Their sum; NaN if it was not written, as by TensorFlow 2.
-        sum_squares: The sum of their squares; likewise.
-        limits: float64 ``[n]``.
-        counts: float64 ``[n]``.
+    ``limits`` and ``counts`` are float64 ``[n]``; ``num`` is how many numbers there are. ``sum``
+    and ``sum_squares`` are NaN if they were not written, as by TensorFlow 2.
     """
 
     min: float
@@ -96,10 +90,7 @@ class TaggedValue(NamedTuple):
 
 
 class SummaryDecoder:
-    """Decodes summaries one after the other, and remembers the metadata of each tag.
-
-    Some writers send that only once.
-    """
+    """Decodes summaries, and remembers the metadata of tags, which some writers send only once."""
 
     def __init__(self) -> None:
         self._metadata = TagMetadata()
@@ -311,8 +302,7 @@ def _shape(message: bytes, field: LocatedField) -> tuple[int, ...]:
 def tensor_array(message: bytes, begin: int, end: int) -> NDArray[Any]:
     """Return the tensor at ``message[begin:end]``; strings as an object array of bytes.
 
-    bfloat16 and float8 become float32. Raises ValueError if it is malformed, or of another type
-    that NumPy does not have.
+    bfloat16 and float8 become float32. Raises ValueError.
     """
     tensor = parse_tensor(message, begin, end)
     if tensor.dtype == _STRING:

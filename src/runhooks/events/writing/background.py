@@ -1,8 +1,8 @@
 """The one background thread of the process, which writes all event files and other summaries.
 
-It starts when it is first needed, never ends, and is a daemon: when the process ends, all workers
-are flushed, and from then on a scheduled worker works at once, in the calling thread. A signal
-handler may interrupt any line here, to schedule or flush, so no lock is taken.
+It is a daemon: when the process ends, all workers are flushed, and then scheduled ones work in the
+calling thread. A signal handler may interrupt any line here, to schedule or flush, so no lock is
+taken.
 """
 
 from __future__ import annotations
@@ -23,14 +23,13 @@ from typing import Protocol
 from runhooks import clock
 from runhooks.errors import call_all, error_text
 
-#: Seconds from scheduling to writing, unless there is a hurry: many small writes become one, and
-#: the training loop has the interpreter.
+#: Seconds from scheduling to writing, unless there is a hurry: many small writes become one.
 LINGER_SECS = 0.2
 
-# For each of the workers, although the time is over: it may have nothing to do.
+# For a worker although the time is over: it may have nothing to do.
 _LEAST_SECS = 0.05
 
-#: Seconds that SIGTERM waits for the files, less than the grace period of usual supervisors.
+#: Seconds that SIGTERM waits, less than the grace period of usual supervisors.
 GRACE_SECS = 5
 
 _logger = logging.getLogger("runhooks")
@@ -52,7 +51,7 @@ class Worker(Protocol):
         """As ``flush``, as the process ends: nobody tries again."""
 
     def forked(self) -> None:
-        """Forget the state of the parent process, locks too: this is a child just forked."""
+        """Leave everything to the parent process, locks too: this is a child just forked."""
 
 
 class _Background:
@@ -101,7 +100,7 @@ class _Background:
                 for worker in self._next():
                     worker.work()
         finally:
-            # Somebody has raised an exception in this thread to end it. Another thread goes on.
+            # Somebody has raised an exception in this thread to end it.
             self._thread = None
             for worker in self._living():
                 self.schedule(worker, hurry=True)
@@ -134,16 +133,13 @@ class _Background:
         call_all(partial(act_on, worker) for worker in self._living())
 
     def settle_all(self) -> None:
-        """Return when every writer of the process has written what was added before.
-
-        Errors are raised by the next call of the writer that they happened to.
-        """
+        """``settle`` every writer of the process."""
         for worker in self._living():
             worker.settle()
 
     def finish(self) -> None:
-        # First in the thread if there is one: a handler of SIGTERM can wait for a thread, but not
-        # for the code that it interrupts. Then, as the thread is about to be cut off, without it.
+        # First in the thread: a handler of SIGTERM can wait for it, but not for the code that it
+        # interrupts. Then, as the thread is about to be cut off, without it.
         self.finish_or_log("the process ended")
         self._finished = True
         self.finish_or_log("the process ended")
@@ -171,11 +167,7 @@ settle_all = _background.settle_all
 def flush_all(timeout: float | None = None) -> None:
     """Flush every writer of the process, then raise the first error with notes on the others.
 
-    Args:
-        timeout: Seconds that this may take; None: no limit.
-
-    Raises:
-        DeadlineExceededError: A writer is not flushed within ``timeout``.
+    Raises DeadlineExceededError if a writer is not flushed within ``timeout`` seconds.
     """
     _background.end_all(lambda worker, secs: worker.flush(secs), timeout)
 
@@ -188,9 +180,8 @@ def guard(writer: object) -> None:
     """Have SIGTERM flush all files before it ends the process, unless it has a handler already.
 
     This holds until all that are guarded are released or gone, but only if called in the main
-    thread, where Python sets handlers, and not in a child of multiprocessing. A pool that ends its
-    workers sends SIGTERM once, and waits for them for ever; but Python calls handlers between two
-    bytecodes, and never in a worker that waits for a lock.
+    thread. A child of multiprocessing is left alone: a pool sends SIGTERM once, and waits for ever;
+    but Python never calls a handler in a worker that waits for a lock.
     """
     _guarded.add(writer)
     _install()
@@ -230,7 +221,7 @@ def _flush_and_end(number: int, frame: FrameType | None) -> None:
 
 
 def _before_fork() -> None:
-    # A signal that comes too early would find the handler in a child not yet ready for it.
+    # A signal that comes too early would find the handler in a child that is not ready.
     if _is_ours():
         _masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM,))
 

@@ -14,8 +14,7 @@ from typing import Any
 
 from runhooks import clock
 from runhooks.errors import add_note
-from runhooks.events.format.event import FILE_VERSION, Event
-from runhooks.events.format.record import complete_records, frame
+from runhooks.events.format.record import FILE_VERSION, Event, complete_records, frame
 from runhooks.events.place import place
 from runhooks.stores import is_url, open_store
 
@@ -68,9 +67,9 @@ def _first_record() -> bytes:
 
 
 class EventFile:
-    """A new event file in ``logdir``, which is created if it is missing.
+    """A new event file in ``logdir``, which is created if missing.
 
-    ``suffix``: the end of its name. Raises OSError, which names the directory.
+    Raises OSError, which names ``logdir``.
     """
 
     waiting = 0
@@ -85,7 +84,7 @@ class EventFile:
         except OSError as error:
             add_note(error, f"logdir must be a writable directory, got {logdir!r}")
             raise
-        self.size = 0  # bytes of complete records
+        self.size = 0
         try:
             self.write(_first_record())
         except OSError:
@@ -116,14 +115,13 @@ class EventFile:
 
     @property
     def is_gone(self) -> bool:
-        """Whether the file was deleted or moved."""
         return self._file.closed or is_elsewhere(self._file, self.path)
 
     def store(self) -> None:
         """Do nothing: no record waits."""
 
     def forget(self) -> None:
-        """Do nothing, likewise."""
+        """Likewise."""
 
     def close(self) -> None:
         self._file.close()
@@ -132,35 +130,32 @@ class EventFile:
 #: Bytes of a segment from which on it is complete.
 SEGMENT_BYTES = 8 << 20
 
-#: Bytes of records that wait for a store that does not answer, before more of them are lost.
+#: Bytes that may wait for a store that does not answer.
 MOST_WAITING_BYTES = 64 << 20
 
-_SENT_BYTES = 2 * SEGMENT_BYTES  # of one segment, the same ones many times: complete all the same
+_SENT_BYTES = 2 * SEGMENT_BYTES  # of one segment, written many times, until it is complete
 _SLOW_SECS = 3.0  # a request that takes longer may have been sent twice
 
 
 class StoredFile:
-    """A new event file in the folder of a store, which can neither append nor rename.
+    """A new event file in the folder ``logdir`` of a store, which can neither append nor rename.
 
     It is a row of objects, its segments. The last one is written anew, with what is new at its end,
-    so readers go on where they were. Once it is large, or was sent often, the next one begins, and
-    it is never touched again. Each segment is an event file, and readers that take the files of a
-    directory in the order of their names, as TensorBoard does, read them as one.
+    until it is large or was sent often: then the next one begins. Each is an event file, and
+    readers that take the files of a directory in the order of their names read them as one.
 
-    A request whose answer is lost may still take effect, later than those that follow it. So a
-    segment that was hard to write is written again with the same content until that succeeds, and
-    is complete then: whatever arrives late changes nothing.
+    A request whose answer is lost may take effect later than those that follow it. So a segment
+    that was hard to write is written again with the same content, and is complete then.
 
-    ``logdir``: the URL. ``suffix``: the end of the names. Raises OSError, which names the URL, or
-    ImportError if the library for such URLs is not installed.
+    Raises OSError, which names the URL, or ImportError without the library for such URLs.
     """
 
     def __init__(self, logdir: str, suffix: str = "") -> None:
-        self.size = 0  # bytes of records that were taken
+        self.size = 0
         self._suffix = suffix
         self._number = 0
         self._segment = b""  # what was written last, or is to be written again
-        self._stored = 0  # bytes of it that are in the store
+        self._stored = 0
         self._sent = 0
         self._is_complete = True
         self._is_closed = False
@@ -222,10 +217,9 @@ class StoredFile:
         """Leave out the records that wait."""
         self._waiting.clear()
         self._segment = self._segment[: self._stored]
-        self._is_complete = True  # what was sent of it may still arrive
+        self._is_complete = True  # what was sent may still arrive
 
     def close(self) -> None:
-        """Take no more records; those that wait are lost."""
         self._is_closed = True
 
     def _put(self) -> None:

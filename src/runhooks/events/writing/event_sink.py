@@ -58,11 +58,11 @@ class EventSink(Sink):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether records that were written would be lost if the process was killed."""
+        """Whether a killed process would lose records that were written."""
         return self._file is not None and self._file.waiting > 0
 
     def store(self) -> list[BaseException]:
-        """Return when none of them would be, or the error."""
+        """Return when it would not, or the error."""
         if self._file is not None:
             try:
                 self._file.store()

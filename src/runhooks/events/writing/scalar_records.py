@@ -8,9 +8,8 @@ Layout, by the field numbers of TensorFlow's ``event.proto`` and ``summary.proto
      1 + ...  summary = 5 {value = 1 {tag = 1, simple_value = 2: float, the last 4 bytes}}
      4 bytes  CRC of the payload
 
-Records with tags of one length and steps of one length are rows of a table: copies of templates, in
-which the varying columns are set for all rows at once. The CRC of a row is that of its template xor
-the ``contributions`` of the bytes that were set.
+Records with tags of one length and steps of one length are copies of templates, in which the
+varying columns are set for all at once, and xored into the CRC by ``contributions``.
 """
 
 from __future__ import annotations
@@ -26,8 +25,14 @@ from numpy.typing import NDArray
 from runhooks.arrays.values import read_number, read_numbers
 from runhooks.errors import add_note
 from runhooks.events.format import proto
-from runhooks.events.format.event import Event, scalar_entry
-from runhooks.events.format.record import contributions, crc32c, frame, masked
+from runhooks.events.format.record import (
+    Event,
+    contributions,
+    crc32c,
+    frame,
+    masked,
+    scalar_entry,
+)
 
 _TIME_AT, _STEP_AT = 13, 22  # the bytes of their content
 _VALUE_BYTES, _CHECK_BYTES = 4, 4  # at the end of a record
@@ -36,10 +41,7 @@ _MAX_TAGS = 10_000
 
 
 class Templates(NamedTuple):
-    """Records of tags of one length, for steps of one length.
-
-    ``records``: uint8 ``[tags, length]``, zero where they vary. ``crcs``: of the payloads.
-    """
+    """Records of tags of one length, for steps of one length, with zeros where they vary."""
 
     records: NDArray[np.uint8]
     crcs: NDArray[np.uint32]
@@ -61,13 +63,13 @@ class ScalarTemplates:
     def places(self, tags: Sequence[str]) -> NDArray[np.intp]:
         """Return the shapes of ``tags``, and the rows of their templates: ``[2, n]``.
 
-        Valid until the next call. Raises UnicodeEncodeError for a tag with lone surrogates.
+        Raises UnicodeEncodeError for a tag with lone surrogates.
         """
         try:
-            numbers = self._numbers_of(tags)
+            numbers = np.fromiter(map(self._numbers.__getitem__, tags), np.intp, len(tags))
         except KeyError:
             self._add(tags)
-            numbers = self._numbers_of(tags)
+            return self.places(tags)
         return self._places.take(numbers, axis=1)
 
     def templates(self, shape: int, digits: int) -> Templates:
@@ -82,9 +84,6 @@ class ScalarTemplates:
             made = Templates(records.reshape(len(payloads), -1), crcs)
             self._made[shape, digits] = made
         return made
-
-    def _numbers_of(self, tags: Sequence[str]) -> NDArray[np.intp]:
-        return np.fromiter(map(self._numbers.__getitem__, tags), np.intp, len(tags))
 
     def _add(self, tags: Sequence[str]) -> None:
         if len(self._numbers) > _MAX_TAGS:
@@ -115,15 +114,8 @@ def scalars_record(
 ) -> bytes:
     """Return the record of one event with the values of all ``tags``, as float32.
 
-    Args:
-        tags: One for each value.
-        values: Numbers, or arrays of size 1; see ``read_number``.
-        step: An integer, or an array that holds one; None: 0.
-        wall_time: In seconds since the epoch.
-
-    Raises:
-        TypeError: A tag, a value or the step has the wrong type; a note names the tag.
-        ValueError: A value is not of size 1, or the step has more than 64 bits.
+    Raises TypeError if a tag, a value or the step has the wrong type (a note names the tag),
+    ValueError if a value is not of size 1, or the step has more than 64 bits.
     """
     number = 0 if step is None else operator.index(step)
     summary = b"".join(map(_entry, tags, values))
@@ -166,9 +158,9 @@ class ScalarRecords:
         steps: Sequence[Any],
         wall_times: Sequence[float],
     ) -> memoryview:
-        """Return the records of these scalars, in order; each as ``scalars_record`` makes it.
+        """Return the records of these scalars, in order, in memory that the next call uses again.
 
-        The memory is reused by the next call. Errors do not say which scalar is at fault.
+        Errors do not say which scalar is at fault.
         """
         columns = _Columns(
             _as_bytes(np.array(wall_times, "<f8")),

@@ -1,8 +1,8 @@
 """``WriteQueue``: items waiting for the background thread, and the errors of writing them.
 
-All items lie flat in one list, four slots an item: adding one allocates no object for the garbage
-collector, and the thread that writes gets columns by slicing. Extending the list and cutting off
-its beginning are atomic, so there is no lock, and a signal handler may interrupt any line.
+All items lie flat in one list, four slots an item: adding one allocates nothing for the garbage
+collector, and columns are slices. Extending the list and cutting off its beginning are atomic, so
+there is no lock, and a signal handler may interrupt any line.
 """
 
 from __future__ import annotations
@@ -25,25 +25,24 @@ from runhooks.events.writing import background
 #: raises ``queue.Full``. ``"drop"``: the item is not written, but counted.
 OnFull = Literal["wait", "raise", "drop"]
 
-#: The default limit of waiting items. So many scalars take 56 MB.
 MAX_QUEUE = 500_000
 
 MAX_WAITING_BYTES = 256 << 20
 
-#: In the place of a tag: the value is a message, such as an event or a line.
+#: In the place of a tag: the value is a message.
 MESSAGE: Final = object()
 
 _WIDTH = len(("tag", "value", "step", "wall_time"))
-_BATCH = 1 << 15  # items: few enough that no call holds the interpreter for a millisecond
+_BATCH = 1 << 15  # items: no call holds the interpreter for a millisecond
 _LARGE = 1 << 14  # bytes: the sizes of larger messages are added up
 _REST_SECS = 5.0
-_LOOK_SECS = 1.0  # between checks, while waiting, that the background thread is alive
+_LOOK_SECS = 1.0  # between checks that the background thread is alive
 
 _log = logging.getLogger("runhooks")
 
 
 class Batch(NamedTuple):
-    """Some items of a queue, in the order in which they were added, by column.
+    """Some items of a queue, in order, by column.
 
     A message has ``MESSAGE`` as its tag; its step and time have no meaning.
     """
@@ -62,7 +61,6 @@ class Sink(ABC):
 
     @property
     def is_gone(self) -> bool:
-        """Whether somebody has deleted the destination."""
         return False
 
     @abstractmethod
@@ -74,7 +72,6 @@ class Sink(ABC):
         return
 
     def close(self) -> None:
-        """Stop writing; closing it twice is fine."""
         return
 
     def forked(self) -> None:
@@ -83,20 +80,10 @@ class Sink(ABC):
 
 
 class WriteQueue:
-    """Items to be written to ``sink`` in the background.
+    """Items to be written to ``sink`` in the background; see ``Worker`` for more of its methods.
 
     An error in the background is raised, once, by the next call that adds, flushes or closes, or
     logged when there can be none. Any thread or signal handler may call any method.
-
-    Args:
-        sink: The destination.
-        max_queue: How many scalars and messages may wait.
-        flush_secs: Items are written 0.2 seconds after they are added, or at once if this is less.
-        on_full: What happens to items beyond ``max_queue``.
-
-    Raises:
-        ValueError: An argument is out of range.
-        TypeError: ``max_queue`` is not a whole number.
     """
 
     def __init__(
@@ -106,7 +93,7 @@ class WriteQueue:
         flush_secs: float = 120,
         on_full: OnFull = "wait",
     ) -> None:
-        self._errors: deque[BaseException] = deque()  # first: __del__ looks at it in any case
+        self._errors: deque[BaseException] = deque()  # first, for __del__
         arguments.given(max_queue=max_queue, flush_secs=flush_secs)
         arguments.whole(max_queue=max_queue)
         arguments.positive(flush_secs=flush_secs)
@@ -127,19 +114,18 @@ class WriteQueue:
         self.dropped = 0
         self._counting = threading.RLock()
         self._idle = True
-        # A waiter gets something when all items added before are written. (Not threading.Event: a
-        # signal handler may interrupt a thread in its wait() and wait as well.)
+        # Of queues, not events: a signal handler may interrupt a thread in wait() and wait as well.
         self._waiters: deque[SimpleQueue[None]] = deque()
         self._errors = deque()
-        self._lost = 0  # items in batches that the sink raised an error for
+        self._lost = 0
         self._reported = 0
         self._writing = threading.RLock()
         self._writer: int | None = None
         self._set_mark()
 
     def _set_mark(self) -> None:
-        # The length from which on `put` calls `_admits`: 0 if there is an error to raise. This is
-        # set last: the limit would replace the 0 of a thread that has come between.
+        # The length from which on `put` calls `_admits`. The limit first: it would replace the 0 of
+        # a thread that has come between.
         self._mark = self._limit
         if self._closed or self._errors:
             self._mark = 0
@@ -151,13 +137,8 @@ class WriteQueue:
     def put(self, tag: Any, value: Any, step: Any, wall_time: float) -> bool:
         """Add one item of a ``Batch``; return whether it was, and not dropped.
 
-        If this raises, the item is not written. An item that another thread adds while the queue is
-        being closed may be lost; the next call then raises.
-
-        Raises:
-            RuntimeError: The queue is closed.
-            queue.Full: It is full and the policy is to raise.
-            Exception: Writing earlier items failed.
+        If this raises, it is not written. An item that another thread adds while the queue is being
+        closed may be lost; the next call then raises.
         """
         items = self._items
         if len(items) >= self._mark and not self._admits():
@@ -185,26 +166,24 @@ class WriteQueue:
     def flush(self, timeout: float | None = None) -> None:
         """Return when the operating system, or the store, has all items that were added before.
 
-        Raises DeadlineExceededError after ``timeout`` seconds, and errors of writing.
+        Raises DeadlineExceededError after ``timeout`` seconds.
         """
         if not self._closed:
             self._wait_for_all(timeout)
             self._raise_error()
 
     def settle(self) -> None:
-        """Return when all items added before are written, or an error says that they are not."""
         if not self._closed:
             self._wait_for_all()
 
     def finish(self, timeout: float | None = None) -> None:
-        """Flush as the process ends: what cannot be written is lost. Raises as ``flush``."""
         if not self._closed:
             self._wait_for_all(timeout)
             self._give_up()
             self._raise_error()
 
     def close(self) -> None:
-        """Flush, and close the sink, even if that raises; closing it twice is fine."""
+        """Flush, and close the sink, even if that raises."""
         if self._closed:
             return
         self._closed = True
@@ -231,7 +210,6 @@ class WriteQueue:
         return True
 
     def work(self) -> None:
-        """Write all items (the background thread calls this)."""
         if self._writer == threading.get_ident():
             return
         with self._writing:
@@ -242,12 +220,11 @@ class WriteQueue:
                 self._writer = None
 
     def forked(self) -> None:
-        """Leave the sink and all waiting items to the parent process."""
         self._sink.forked()
         self._start_afresh()
 
     def _write_all(self) -> None:
-        # Before looking: an item that is added after the last look then schedules a write again.
+        # First: an item that is added after the last look then schedules a write again.
         self._idle = True
         while self._items or self._waiters:
             waiters = [self._waiters.popleft() for _ in range(len(self._waiters))]
@@ -289,7 +266,7 @@ class WriteQueue:
         background.schedule(self, self._hurry)
 
     def _admits(self, nbytes: int = 0) -> bool:
-        if self._errors:  # so that one error reports everything that was added before
+        if self._errors:
             with suppress(DeadlineExceededError):
                 self._wait_for_all(_REST_SECS)
         self._refuse()
@@ -352,14 +329,14 @@ class WriteQueue:
             _log.warning("%s: %s", when, error_text(error))
 
     def __del__(self) -> None:
-        # Whoever forgot to close it makes no later call that would raise them.
+        # No later call will raise them.
         if self._errors:
             self._give_up()
             self._log_errors(f"{self._sink.name} was never closed")
 
     def _wait_for_all(self, timeout: float | None = None) -> None:
         if self._writer == threading.get_ident():
-            return  # a signal handler cannot wait for the very write that it interrupts
+            return  # a signal handler cannot wait for the write that it interrupts
         waiter: SimpleQueue[None] = SimpleQueue()
         left = math.inf if timeout is None else timeout
         while left > 0:
@@ -380,7 +357,7 @@ class RemoteQueue(WriteQueue):
 
     def _start_afresh(self) -> None:
         super()._start_afresh()
-        #: Held by a thread from its start until its turn: it then writes all that was added.
+        # Held by a thread from its start until its turn.
         self._next = threading.Semaphore()
 
     def work(self) -> None:
