@@ -15,7 +15,7 @@ def place(**named: Any) -> str:
 
     Raises TypeError if it is neither, ValueError if it is empty or has a password.
     """
-    ((_, given),) = named.items()
+    (given,) = named.values()
     arguments.given(**named)
     arguments.directory(**named)
     text = os.fsdecode(without_file_scheme(os.fsdecode(given)))

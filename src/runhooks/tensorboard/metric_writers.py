@@ -321,7 +321,7 @@ def _container_of(value: Any) -> Container | None:
 
 
 def _as_now(value: Any) -> Any:
-    """Return ``value`` as it is now: a copy of the dicts, lists and arrays in it."""
+    """Return a copy of ``value``, and of the dicts, lists and arrays in it."""
     return mapped(lambda leaf: snapshot(leaf) if is_array(leaf) else leaf, value, _container_of)
 
 

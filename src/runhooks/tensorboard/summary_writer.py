@@ -536,7 +536,6 @@ def _chart(title: str, chart: Sequence[Any]) -> list[str] | Margin:
 
 
 def _drawn(figure: Any, close: bool) -> NDArray[np.uint8]:
-    """Return what ``figure`` shows, uint8 ``[height, width, 3]``."""
     try:
         import matplotlib.pyplot as plt
         from matplotlib.backends.backend_agg import FigureCanvasAgg

@@ -71,7 +71,7 @@ _Found: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
 def _walk(data: bytearray, size: int) -> _Found:
-    """Return the records of ``data[:size]`` from 0 on, without a gap, up to what is none."""
+    """Return the records of ``data[:size]``, without a gap, up to what is none."""
     pieces: list[_Found] = []
     at = 0
     while True:
@@ -90,7 +90,7 @@ def _walk(data: bytearray, size: int) -> _Found:
 
 
 def _zeros(data: bytes | bytearray, begin: int, end: int) -> NDArray[np.bool_]:
-    """Return which bytes from ``begin + 4`` on are zero, for headers that start before ``end``."""
+    """Return which bytes from ``begin + 4`` on are zero, for headers before ``end``."""
     count = min(end, len(data) - HEADER_BYTES + 1) - begin
     if count <= 0:
         return np.zeros(5, np.bool_)
@@ -222,7 +222,6 @@ class RecordReader:
 
     @property
     def damages(self) -> list[Damage]:
-        """The stretches that were skipped, in order."""
         last = [damage for damage in (self._tail, self._unreadable) if damage]
         return sorted(self._passed) + last
 
@@ -272,7 +271,7 @@ class RecordReader:
             self.size = size
 
     def skip_rest(self, error: OSError) -> None:
-        """Note that the file cannot be read from the offset on, until it is tried again."""
+        """Note that the file cannot be read from the offset on."""
         reason = f"it cannot be read: {error.strerror or error}"
         self._unreadable = Damage(self.path, self.offset, 0, reason)
 
@@ -326,7 +325,7 @@ class RecordReader:
         return self._pass_to_next_sound(file, size, "no record begins here")
 
     def _is_begun(self, file: _File, rest: int) -> bool:
-        """Return whether the last ``rest`` bytes of the file may be the start of a header."""
+        """Return whether the last ``rest`` bytes may be the start of a header."""
         if rest >= HEADER_BYTES:
             return False
         limit = LIMIT_BYTES if self.offset else _FIRST
@@ -345,7 +344,7 @@ class RecordReader:
 
 
 def _next_sound(file: _File, offset: int, size: int) -> int | None:
-    """Return the place of the first record from ``offset`` on with two right CRCs, or None."""
+    """Return the place of the first sound record from ``offset`` on, or None."""
     reach = 1 << 12
     while offset < size:
         data = _read_at(file, offset, min(reach + HEADER_BYTES - 1, size - offset))

@@ -132,7 +132,7 @@ def _by_length(lengths: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int
 
 
 class StoredPoint(NamedTuple):
-    """A point that is not a scalar: its value is at ``[begin:end]`` of the file.
+    """A point that is not a scalar, whose value is at ``[begin:end]`` of the file.
 
     ``segment``: how many sessions started in the file before it.
     """
@@ -212,7 +212,7 @@ class FileContents:
             ) from error
 
     def undecodable(self) -> list[Damage]:
-        """Return the values, scalars excepted, that are malformed. Raises as ``read``."""
+        """Return the malformed values, scalars excepted. Raises as ``read``."""
         found = []
         for (kind, tag_id), points in self.points.items():
             for point in points:
@@ -271,8 +271,7 @@ class RunContents:
     def update(self, paths: Sequence[AnyPath], skip_unreadable: bool = False) -> int:
         """Read what is new in the files ``paths``, sorted; return the number of new points.
 
-        All other files are dropped. Raises OSError, unless files that cannot be read are to be
-        listed as damages.
+        All other files are dropped. Raises OSError, unless it is to be listed as a damage.
         """
         known = {file.path: file for file in self.files}
         self.files = [self._file(known.get(path), path) for path in paths]
@@ -342,7 +341,7 @@ class RunContents:
         )
 
     def encoded_points(self, kind: str, tag_id: int) -> list[tuple[StoredPoint, bytes]]:
-        """Return the points of this kind and tag, with their values as bytes; raise as ``read``."""
+        """Return the points with their values as bytes. Raises as ``read``."""
         return [
             pair
             for file, points in self.points_of_files(kind, tag_id)
@@ -350,7 +349,6 @@ class RunContents:
         ]
 
     def scalar_tags(self) -> dict[str, int]:
-        """Return the tags with scalars, and their numbers."""
         sure: set[int] = set()
         unsure: set[int] = set()
         for file, of_file in zip(self.files, self._limits, strict=True):
@@ -360,7 +358,6 @@ class RunContents:
         return {self._rows.wanted.names[tag_id]: tag_id for tag_id in sorted(sure)}
 
     def point_tags(self) -> dict[tuple[str, str], int]:
-        """Return the kinds and tags of other points, and the numbers."""
         keys = dict.fromkeys(key for file in self.files for key in file.points)
         return {
             (kind, self._rows.wanted.names[tag_id]): tag_id

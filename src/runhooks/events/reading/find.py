@@ -21,15 +21,14 @@ class FoundRun(NamedTuple):
 
     @property
     def is_file(self) -> bool:
-        """Whether it is one event file that was named."""
         return self.files == [self.path]
 
 
 def find_runs(path: AnyPath) -> tuple[dict[str, FoundRun], list[Damage]]:
     """Return the runs in ``path`` by name, in natural order, and unreadable directories.
 
-    Symbolic links are followed, but no directory is entered twice: what is in ``path`` has its own
-    name, not that of a link. In a store, the files are listed in one go, and are about to be read.
+    No directory is entered twice: what is in ``path`` has its own name, not that of a link. In a
+    store, the files are listed in one go, and are about to be read.
 
     Raises FileNotFoundError if there is nothing, OSError if a store cannot be listed.
     """

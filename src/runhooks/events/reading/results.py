@@ -99,30 +99,41 @@ class UnknownNameError(KeyError):
 _Value = TypeVar("_Value")
 
 
-class LazyMapping(Mapping[str, _Value]):
-    """Maps ``names``, sorted, to what ``make`` returns for them, called at most once each."""
+class NameMapping(Mapping[str, _Value]):
+    """Maps names to ``values``; ``noun``, for errors: what they denote."""
 
-    def __init__(self, noun: str, names: Iterable[str], make: Callable[[str], _Value]) -> None:
+    def __init__(self, noun: str, values: dict[str, Any]) -> None:
         self._noun = noun
-        self._made: dict[str, _Value | None] = dict.fromkeys(sorted(names))
-        self._make = make
+        self._values = values
 
     def __getitem__(self, name: str) -> _Value:
-        if name not in self._made:
-            raise UnknownNameError(name, self._noun, tuple(self._made))
-        value = self._made[name]
-        if value is None:
-            value = self._made[name] = self._make(name)
+        if name not in self._values:
+            raise UnknownNameError(name, self._noun, tuple(self._values))
+        value: _Value = self._values[name]
         return value
 
     def __contains__(self, name: object) -> bool:
-        return name in self._made
+        return name in self._values
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._made)
+        return iter(self._values)
 
     def __len__(self) -> int:
-        return len(self._made)
+        return len(self._values)
 
     def __repr__(self) -> str:
-        return f"<{', '.join(map(repr, self._made))}>"
+        return f"<{', '.join(map(repr, self))}>"
+
+
+class LazyMapping(NameMapping[_Value]):
+    """Maps ``names``, sorted, to what ``make`` returns for them, called at most once each."""
+
+    def __init__(self, noun: str, names: Iterable[str], make: Callable[[str], _Value]) -> None:
+        super().__init__(noun, dict.fromkeys(sorted(names)))
+        self._make = make
+
+    def __getitem__(self, name: str) -> _Value:
+        value = super().__getitem__(name)
+        if value is None:
+            value = self._values[name] = self._make(name)
+        return value

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from typing import Any, NamedTuple, TypeAlias, TypeGuard
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from runhooks.events.format.proto import LocatedField
 from runhooks.events.format.record import HEADER_BYTES, check_of, contributions, crc32c, masked
 from runhooks.events.reading.messages import (
     SCALAR,
@@ -145,13 +144,10 @@ def _scalar_field(payload: bytes, value: ParsedValue, metadata: TagMetadata) -> 
     tensor = parse_tensor(payload, value.content.begin, value.content.end)
     number = tensor.content or (tensor.numbers[0] if len(tensor.numbers) == 1 else None)
     dtype = _FLOATS.get(tensor.dtype)
-    if sent is None or dtype is None or any(size != 1 for size in tensor.shape):
+    if sent is None or dtype is None or number is None or any(size != 1 for size in tensor.shape):
         return None
-    return ScalarField(tag, tag_at, number.begin, dtype, sent) if _is_one(number, dtype) else None
-
-
-def _is_one(number: LocatedField | None, dtype: str) -> TypeGuard[LocatedField]:
-    return number is not None and number.end - number.begin == np.dtype(dtype).itemsize
+    is_one = number.end - number.begin == np.dtype(dtype).itemsize
+    return ScalarField(tag, tag_at, number.begin, dtype, sent) if is_one else None
 
 
 class RowFormat:
@@ -297,7 +293,7 @@ class _Tags:
     """The tags at bytes ``[begin:end]`` of rows, found by the hash of their words of eight bytes.
 
     Of two tags with one hash the second has the CRC of the first, so it is decoded one by one.
-    ``ids`` and ``crcs``: what was added with the tags, by slot; at the end, -1 and 0.
+    ``ids`` and ``crcs`` are by slot; at the end, -1 and 0.
     """
 
     def __init__(self, begin: int, end: int) -> None:
@@ -377,7 +373,7 @@ def in_order(records: int, found: list[ScalarRows], singles: list[SingleScalar])
 
 
 class ScalarStore:
-    """The scalars of all tags, collected block by block and merged when they are asked for."""
+    """The scalars of all tags, merged when they are asked for."""
 
     def __init__(self) -> None:
         self._columns: dict[int, Scalars] = {}

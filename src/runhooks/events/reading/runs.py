@@ -12,9 +12,16 @@ from numpy.typing import NDArray
 from runhooks.errors import DataLossError
 from runhooks.events.place import place
 from runhooks.events.reading.contents import RunContents
-from runhooks.events.reading.find import FoundRun, find_files, find_runs
+from runhooks.events.reading.find import find_files, find_runs
 from runhooks.events.reading.messages import HPARAMS, KINDS, SCALAR, Wanted, parse_hparams
-from runhooks.events.reading.results import Damage, LazyMapping, Point, Points, Scalars
+from runhooks.events.reading.results import (
+    Damage,
+    LazyMapping,
+    NameMapping,
+    Point,
+    Points,
+    Scalars,
+)
 from runhooks.events.reading.rows import RowDecoders
 from runhooks.events.reading.table import Exported
 from runhooks.stores.path import AnyPath, path_of
@@ -209,16 +216,14 @@ class Run(Exported):
         return f"<Run {self._name!r} of {len(self._contents.files)} event files at {self._path}>"
 
 
-class Runs(LazyMapping[Run], Exported):
+class Runs(NameMapping[Run], Exported):
     """The runs that ``read`` found, by name, in natural order: ``r2`` before ``r10``."""
 
     def __init__(self, path: AnyPath, wanted: Wanted, purge: bool) -> None:
+        super().__init__("run", {})
         self._path = path
-        self._found = found = dict[str, FoundRun]()  # not self, in the lambda, likewise
-        rows = RowDecoders(wanted)
-        super().__init__(
-            "run", (), lambda name: Run(name, found[name].path, RunContents(rows, purge))
-        )
+        self._rows = RowDecoders(wanted)
+        self._purge = purge
         self.update()
 
     @property
@@ -245,9 +250,11 @@ class Runs(LazyMapping[Run], Exported):
         Runs that are gone are dropped. Otherwise as ``Run.update``.
         """
         found, self._unreadable = find_runs(self._path)
-        self._found.clear()
-        self._found.update(found)
-        self._made = {name: self._made.get(name) for name in found}
+        self._values = {
+            name: self._values.get(name)
+            or Run(name, run.path, RunContents(self._rows, self._purge))
+            for name, run in found.items()
+        }
         return sum(run.update_files(found[name].files) for name, run in self.items())
 
     def scalars_of_runs(self) -> Mapping[str, Mapping[str, Scalars]]:

@@ -76,7 +76,7 @@ class StreamReader:
         self._path = path
         self._rows = RowDecoders(wanted)
         self._metadata: dict[str, TagMetadata] = {}
-        self._files: dict[AnyPath, _StreamedFile] = {}
+        self._files: dict[AnyPath, RecordReader] = {}
 
     def new(self) -> Iterator[StreamPoint]:
         """Return the new points, run by run. Raises OSError if the path cannot be read."""
@@ -88,48 +88,46 @@ class StreamReader:
             metadata = self._metadata.setdefault(run, TagMetadata())
             for file in found.files:
                 known = self._files.get(file)
-                if known is None or known.records.is_replaced(file):
-                    known = self._files[file] = _StreamedFile(run, file, self._rows, metadata)
+                if known is None or known.is_replaced(file):
+                    known = self._files[file] = RecordReader(file)
                 with suppress(*([] if found.is_file else [OSError])):
-                    yield from known.pieces()
+                    for block in known.blocks():
+                        yield from self._pieces_of(run, block, metadata)
 
+    def _pieces_of(
+        self, run: str, block: Block, metadata: TagMetadata
+    ) -> Iterator[Iterable[StreamPoint]]:
+        found = BlockContents(block, self._rows, metadata)
+        end = 0
+        for record, point in self._others(run, block, found, metadata):
+            begin, end = end, int(found.scalars.first[record])
+            yield self._scalars(run, found.scalars, begin, end)
+            yield (point,)
+        yield self._scalars(run, found.scalars, end, len(found.scalars.ids))
 
-class _StreamedFile:
-    def __init__(self, run: str, path: AnyPath, rows: RowDecoders, metadata: TagMetadata) -> None:
-        self._run = run
-        self._rows = rows
-        self._metadata = metadata
-        self.records = RecordReader(path)
-
-    def pieces(self) -> Iterator[Iterable[StreamPoint]]:
-        for block in self.records.blocks():
-            found = BlockContents(block, self._rows, self._metadata)
-            end = 0
-            for record, point in self._others(block, found):
-                begin, end = end, int(found.scalars.first[record])
-                yield self._scalars(found.scalars, begin, end)
-                yield (point,)
-            yield self._scalars(found.scalars, end, len(found.scalars.ids))
-
-    def _scalars(self, scalars: ScalarColumns, begin: int, end: int) -> Iterable[StreamPoint]:
+    def _scalars(
+        self, run: str, scalars: ScalarColumns, begin: int, end: int
+    ) -> Iterable[StreamPoint]:
         some = (column[begin:end].tolist() for column in scalars[:4])
         ids, steps, values, wall_times = some
         tags = map(self._rows.wanted.names.__getitem__, ids)
         numbers = steps, wall_times, values
-        return map(_point_of, zip(repeat(self._run), tags, repeat(SCALAR), *numbers, strict=False))
+        return map(_point_of, zip(repeat(run), tags, repeat(SCALAR), *numbers, strict=False))
 
-    def _others(self, block: Block, found: BlockContents) -> list[tuple[int, StreamPoint]]:
+    def _others(
+        self, run: str, block: Block, found: BlockContents, metadata: TagMetadata
+    ) -> list[tuple[int, StreamPoint]]:
         """Return the other points, each with the record that it is in, in order."""
         others = []
         for at in found.points:
             tag = self._rows.wanted.names[at.tag_id]
             message = bytes(memoryview(block.data)[at.begin : at.end])
             with suppress(ValueError):
-                value = decode_message(message, tag, at.kind, self._metadata)
-                point = StreamPoint(self._run, tag, at.kind, at.step, at.wall_time, value)
+                value = decode_message(message, tag, at.kind, metadata)
+                point = StreamPoint(run, tag, at.kind, at.step, at.wall_time, value)
                 others.append((at.record, point))
         if self._rows.wanted.named_kind(SESSION_LOG):
             for record, log in found.logs:
-                others.append((record, StreamPoint(self._run, "", SESSION_LOG, *log)))
+                others.append((record, StreamPoint(run, "", SESSION_LOG, *log)))
             others.sort(key=lambda pair: pair[0])
         return others

@@ -183,7 +183,7 @@ def _long(runs: _ScalarsOfRuns) -> tuple[_Columns, list[int]]:
 
 
 def _wide(runs: _ScalarsOfRuns) -> tuple[_Columns, list[int]]:
-    """Return a row for each step of each run, and how many rows each run has."""
+    """Return a row for each step of each run, likewise."""
     tags = sorted({tag for of_run in runs.values() for tag in of_run})
     clash = {"run", "step"}.intersection(tags)
     if clash:
@@ -242,7 +242,6 @@ def _rows(columns: _Columns, wide: bool) -> Iterator[tuple[Any, ...]]:
 
 
 def _arrow_type(pa: Any, column: NDArray[Any]) -> Any:
-    """Return the type of a column of objects, which may be empty; None for any other."""
     if column.dtype != object:
         return None
     return pa.bool_() if any(isinstance(value, bool) for value in column) else pa.string()

@@ -214,7 +214,6 @@ class StoredFile:
         self._is_complete = False
 
     def forget(self) -> None:
-        """Leave out the records that wait."""
         self._waiting.clear()
         self._segment = self._segment[: self._stored]
         self._is_complete = True  # what was sent may still arrive

@@ -73,7 +73,7 @@ class ScalarTemplates:
         return self._places.take(numbers, axis=1)
 
     def templates(self, shape: int, digits: int) -> Templates:
-        """Return the templates of ``shape`` for steps of ``digits`` bytes as a varint, 0 to 10."""
+        """Return the templates of ``shape`` for steps of ``digits`` bytes as a varint."""
         summaries = self._summaries[shape]
         made = self._made.get((shape, digits))
         if made is None or len(made.crcs) < len(summaries):
@@ -179,7 +179,7 @@ class ScalarRecords:
         return self._in_order(parts, len(tags))
 
     def _records(self, group: int, rows: _Index, columns: _Columns) -> _Bytes:
-        """Return one record for each of ``rows`` of the templates of ``group``: ``[n, length]``."""
+        """Return one record for each of ``rows`` of the templates of ``group``."""
         shape, digits = divmod(group, _LENGTHS)
         templates = self._templates.templates(shape, digits)
         length = templates.records.shape[1]

@@ -75,7 +75,7 @@ class Sink(ABC):
         return
 
     def forked(self) -> None:
-        """Leave the place to the parent process; use a new one for the next items."""
+        """Leave the place to the parent process."""
         return
 
 
@@ -183,7 +183,6 @@ class WriteQueue:
             self._raise_error()
 
     def close(self) -> None:
-        """Flush, and close the sink, even if that raises."""
         if self._closed:
             return
         self._closed = True
@@ -252,7 +251,7 @@ class WriteQueue:
         return end
 
     def _settle(self) -> None:
-        """Make sure, before waiters go on, that a killed process loses nothing written."""
+        """Make sure, before waiters go on, that a killed process loses nothing."""
 
     def _give_up(self) -> None:
         """Count as lost what waits for another try."""
