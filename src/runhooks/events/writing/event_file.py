@@ -1,4 +1,4 @@
-"""New event files, which only ever contain whole records: on a disk, and in an object store."""
+"""``EventSink``: the event file, on a disk or in an object store, to which a queue is written."""
 
 from __future__ import annotations
 
@@ -7,16 +7,22 @@ import itertools
 import os
 import platform
 import re
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Iterator
 from io import FileIO
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 from runhooks import clock
 from runhooks.errors import add_note
 from runhooks.events.format.record import FILE_VERSION, Event, complete_records, frame
 from runhooks.events.place import place
+from runhooks.events.writing import background
+from runhooks.events.writing.scalar_records import ScalarRecords, scalars_record
+from runhooks.events.writing.write_queue import MESSAGE, Batch, OnFull, RemoteQueue, Sink
 from runhooks.stores import is_url, open_store
+from runhooks.stores.interruption import interrupting
 
 
 def local_path(**named: Any) -> str:
@@ -229,3 +235,226 @@ class StoredFile:
         was_slow = clock.monotonic() - begun > _SLOW_SECS
         is_large = len(self._segment) >= SEGMENT_BYTES or self._sent >= _SENT_BYTES
         self._is_complete = was_slow or is_large
+
+
+_WRITE_BYTES = 1 << 20
+_AT_ONCE = 1 << 13  # scalars encoded at once: the arrays stay in the cache
+_FEW = 32  # scalars: so few are encoded faster one by one
+
+
+class EventSink(Sink):
+    """Writes batches to an event file in ``logdir``, made when it is first needed or opened.
+
+    A message is an event. An item whose tag and value are tuples is one event of several scalars.
+    """
+
+    def __init__(self, logdir: str, suffix: str = "") -> None:
+        self.name = f"the event writer of {logdir!r}"
+        self._logdir = logdir
+        self._suffix = suffix
+        self._file: EventFile | StoredFile | None = None
+        self._scalars = ScalarRecords()
+        self._start_afresh()
+
+    def _start_afresh(self) -> None:
+        self._records: list[bytes] = []
+        self._size = 0
+        self._errors: list[BaseException] = []
+        self.lost = 0
+        #: Number of records that waited when the last error came.
+        self.waiting = 0
+
+    @property
+    def is_gone(self) -> bool:
+        return self._file is not None and self._file.is_gone
+
+    def open(self) -> None:
+        before, self._file = self._file, self._make()
+        if before is not None:
+            before.close()
+
+    def _make(self) -> EventFile | StoredFile:
+        kind = StoredFile if is_url(self._logdir) else EventFile
+        return kind(self._logdir, self._suffix)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a killed process would lose records that were written."""
+        return self._file is not None and self._file.waiting > 0
+
+    def store(self) -> list[BaseException]:
+        """Return when it would not, or the error."""
+        if self._file is not None:
+            try:
+                self._file.store()
+            except Exception as error:  # noqa: BLE001 (raised by the next call)
+                self.waiting = self._file.waiting
+                return [error]
+        return []
+
+    def give_up(self) -> None:
+        """Count the records that wait as lost."""
+        if self._file is not None:
+            self.lost += self._file.waiting
+            self._file.forget()
+        self.waiting = 0
+
+    def close(self) -> None:
+        self.give_up()
+        if self._file is not None:
+            self._file.close()
+
+    def forked(self) -> None:
+        self.close()
+        self._file = None
+        self._start_afresh()
+
+    def write(self, batch: Batch) -> list[BaseException]:
+        for begin, end in _runs(batch.tags):
+            for at in range(begin, end, _AT_ONCE):
+                self._add_some(Batch(*(column[at : min(at + _AT_ONCE, end)] for column in batch)))
+        self._write()
+        errors, self._errors = self._errors, []
+        return errors
+
+    def _add_some(self, run: Batch) -> None:
+        records: bytes | memoryview
+        if len(run.tags) > _FEW:
+            try:
+                records = self._scalars.encode(*run)
+            except Exception:  # noqa: BLE001 (encoding one by one tells which of them is at fault)
+                pass
+            else:
+                self._write()
+                self._write_records(records, len(run.tags))
+                return
+        for item in zip(*run, strict=True):
+            self._add_one(*item)
+
+    def _add_one(self, tag: Any, value: Any, step: Any, wall_time: float) -> None:
+        try:
+            if tag is MESSAGE:
+                step = getattr(value, "step", None)
+                record = frame(value.SerializeToString())
+            elif type(tag) is tuple:
+                record = scalars_record(tag, value, step, wall_time)
+            else:
+                record = scalars_record((tag,), (value,), step, wall_time)
+        except BaseException as error:  # noqa: BLE001 (raised by the next call; no waiter may hang)
+            if type(tag) is tuple and len(tag) > 1:  # one by one, so that only one is lost
+                for one in zip(tag, value, strict=True):
+                    self._add_one(*one, step, wall_time)
+                return
+            add_note(
+                error,
+                f"while encoding an event of step {step} for the event file in {self._logdir!r}",
+            )
+            self._errors.append(error)
+            self.lost += 1
+        else:
+            self._records.append(record)
+            self._size += len(record)
+            if self._size >= _WRITE_BYTES:
+                self._write()
+
+    def _write(self) -> None:
+        if self._records:
+            records, self._records, self._size = self._records, [], 0
+            self._write_records(b"".join(records), len(records))
+
+    def _write_records(self, records: bytes | memoryview, count: int) -> None:
+        written = size = 0
+        try:
+            if self._file is None:
+                self._file = self._make()
+            size = self._file.size
+            self._file.write(records)
+        except BaseException as error:  # noqa: BLE001 (likewise)
+            if self._file is not None:
+                written, _ = complete_records(memoryview(records)[: self._file.size - size])
+                self.waiting = self._file.waiting
+            self._errors.append(error)
+            self.lost += count - written
+
+
+def _runs(tags: list[Any]) -> Iterator[tuple[int, int]]:
+    """Yield where each stretch of single scalars begins and ends; any other item is its own."""
+    begin = 0
+    try:
+        are_texts = all(type(tag) is str for tag in set(tags))
+    except TypeError:
+        are_texts = False
+    for at in () if are_texts else [at for at, tag in enumerate(tags) if type(tag) is not str]:
+        yield begin, at
+        yield at, at + 1
+        begin = at + 1
+    yield begin, len(tags)
+
+
+class StoreQueue(RemoteQueue):
+    """A ``RemoteQueue`` whose items are in the store ``flush_secs`` after they were added."""
+
+    def __init__(self, sink: EventSink, max_queue: int, flush_secs: float, on_full: OnFull) -> None:
+        self._events = sink
+        self._flush_secs = flush_secs
+        self._timer: threading.Timer | None = None
+        super().__init__(sink, max_queue, flush_secs, on_full)
+
+    def hasten(self, flush_secs: float) -> None:
+        if flush_secs < self._flush_secs:
+            self._flush_secs = flush_secs
+            self._stop_timer()
+            background.schedule(self)
+
+    def close(self) -> None:
+        try:
+            super().close()
+        finally:
+            self._stop_timer()
+
+    def forked(self) -> None:
+        self._timer = None
+        super().forked()
+
+    def _wait_for_all(self, timeout: float | None = None) -> None:
+        with interrupting():
+            super()._wait_for_all(timeout)
+
+    def _give_up(self) -> None:
+        with self._writing:
+            self._events.give_up()
+
+    def _raise_error(self) -> None:
+        try:
+            super()._raise_error()
+        except Exception as error:
+            if self._events.waiting and not self.closed:
+                count = self._events.waiting
+                add_note(error, f"{count} events wait to be written there; flush() tries again")
+            raise
+
+    def _settle(self) -> None:
+        self._take_errors(self._events.store())
+
+    def _write_all(self) -> None:
+        super()._write_all()
+        # After an error somebody has to know of it first, or it would be tried for ever.
+        if self._timer is None and self._events.is_waiting and not self._errors:
+            wait = max(0.0, self._flush_secs - background.LINGER_SECS)
+            self._timer = threading.Timer(wait, self._store_now)
+            self._timer.daemon = True
+            try:
+                self._timer.start()
+            except RuntimeError:
+                self._timer = None
+                self._settle()
+
+    def _store_now(self) -> None:
+        self._timer = None
+        self._waiters.append(SimpleQueue())  # as flush() does, which then waits
+        background.schedule(self, hurry=True)
+
+    def _stop_timer(self) -> None:
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
