@@ -156,7 +156,10 @@ _MADE_BY: dict[str, Callable[..., Sequence[Value]]] = {
 
 
 class LoggingWriter(MetricWriter):
-    """Logs scalars, texts and hyperparameters at level INFO, and the shapes of other values."""
+    """Logs scalars, texts and hyperparameters at level INFO, and the shapes of other values.
+
+    Each line begins with ``collection``.
+    """
 
     def __init__(self, collection: str | None = None) -> None:
         self._prefix = f"[{collection}] " if collection else ""

@@ -91,12 +91,6 @@ def payload_length(data: bytes | bytearray | memoryview, at: int = 0) -> int | N
     return length if masked(crc32c(_LENGTH.pack(length))) == check else None
 
 
-def may_begin_header(begun: bytes, limit: int) -> bool:
-    """Return whether ``begun`` may begin the header of a payload below ``limit`` bytes."""
-    length = begun[: _LENGTH.size].ljust(_LENGTH.size, b"\0")
-    return _LENGTH.unpack(length)[0] < limit and check_of(length).startswith(begun[_LENGTH.size :])
-
-
 def complete_records(data: bytes | bytearray | memoryview) -> tuple[int, int]:
     """Return how many complete records ``data`` begins with, and their bytes."""
     count = end = 0

@@ -18,10 +18,10 @@ from runhooks.events.format.record import (
     FRAME_BYTES,
     HEADER_BYTES,
     LIMIT_BYTES,
+    check_of,
     contributions,
     crc32c,
     masked,
-    may_begin_header,
     payload_length,
 )
 from runhooks.events.reading.results import Damage
@@ -175,7 +175,7 @@ _HEAD = 64  # bytes that identify a file: its first wall time is in them
 class Block(NamedTuple):
     """Some complete records, ``found`` in ``data``, which is at ``offset`` of the file.
 
-    Of the payloads only the last has been verified; but all lengths, as a record follows.
+    Only the last payload has been verified, but all lengths: a record follows each of the others.
     """
 
     data: bytearray
@@ -328,8 +328,11 @@ class RecordReader:
         """Return whether the last ``rest`` bytes may be the start of a header."""
         if rest >= HEADER_BYTES:
             return False
+        begun = _read_at(file, self.offset, rest)
+        length = begun[:_LENGTH_BYTES].ljust(_LENGTH_BYTES, b"\0")
         limit = LIMIT_BYTES if self.offset else _FIRST
-        return may_begin_header(_read_at(file, self.offset, rest), limit)
+        is_below = int.from_bytes(length, "little") < limit
+        return is_below and check_of(length).startswith(begun[_LENGTH_BYTES:])
 
     def _pass_to_next_sound(self, file: _File, size: int, reason: str) -> int:
         begin = self.offset

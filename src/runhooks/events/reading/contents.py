@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runhooks.errors import DataLossError
+from runhooks.events.format.proto import as_float, signed
 from runhooks.events.format.record import HEADER_BYTES, SessionLog, SessionStatus, check_of
 from runhooks.events.reading.blocks import Block, RecordReader, read_places
 from runhooks.events.reading.messages import (
@@ -23,9 +24,7 @@ from runhooks.events.reading.messages import (
     TagMetadata,
     kind_of,
     parse_event,
-    step_of,
     text_at,
-    wall_time_of,
 )
 from runhooks.events.reading.results import Damage, Point, Points, Scalars
 from runhooks.events.reading.rows import (
@@ -94,7 +93,9 @@ class BlockContents:
 
     def _decode(self, record: int, at: int, payload: bytes) -> None:
         event = parse_event(payload)
-        step, wall_time = step_of(event), wall_time_of(payload, event)
+        step = signed(event.step.value) if event.step else 0
+        at_time = event.wall_time
+        wall_time = as_float(payload[at_time.begin : at_time.end]) if at_time else 0.0
         for value in event.values:
             self._decode_value(record, at, step, wall_time, payload, value)
         if event.number == SESSION_LOG_FIELD:

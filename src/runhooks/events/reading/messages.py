@@ -22,7 +22,6 @@ from runhooks.events.format.proto import (
     as_int,
     fields,
     locate_fields,
-    signed,
 )
 
 GRAPH_DEF, SUMMARY, SESSION_LOG_FIELD = 4, 5, 7
@@ -100,17 +99,6 @@ def parse_value(message: bytes, begin: int, end: int) -> ParsedValue:
         elif field.number in _ONE_OF_VALUE:
             content = field
     return ParsedValue(begin, end, tag, metadata, content)
-
-
-def wall_time_of(message: bytes, event: ParsedEvent) -> float:
-    """Return the time of ``event``."""
-    at = event.wall_time
-    return 0.0 if at is None else as_float(message[at.begin : at.end])
-
-
-def step_of(event: ParsedEvent) -> int:
-    """Return the step of ``event``."""
-    return signed(event.step.value) if event.step else 0
 
 
 def text_at(message: bytes, field: LocatedField | None) -> str:

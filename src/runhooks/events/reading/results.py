@@ -42,10 +42,11 @@ class Point(NamedTuple):
 
 
 class Points(Sequence[Point]):
-    """The points of one tag, in the order in which they were written, and their columns.
+    """The points of one tag, in the order in which they were written.
 
-    A point is read and decoded when it is indexed or iterated over. This raises OSError if the file
-    is gone, and DataLossError if the value is malformed.
+    ``steps``: int64 ``[n]``. ``wall_times``: float64 ``[n]``, seconds since the epoch. A point is
+    read and decoded when it is indexed or iterated over. This raises OSError if the file is gone,
+    and DataLossError if the value is malformed.
     """
 
     def __init__(

@@ -72,9 +72,9 @@ class Exported(ABC):
 
     A long table has a row for each point, with the columns run, tag, step, wall_time and value, run
     by run and tag by tag. A wide table has a row for each step, with the columns run, step and one
-    for each tag: the last value written at that step, or no value, as for NaN. It raises ValueError
-    if a tag is named ``run`` or ``step``. With ``hparams`` a column ``hparams/<name>`` follows for
-    each hyper-parameter that was read.
+    for each tag: the last value written at that step, or no value; NaN is none. It raises
+    ValueError if a tag is named ``run`` or ``step``. With ``hparams`` a column ``hparams/<name>``
+    follows for each hyper-parameter that was read.
     """
 
     @abstractmethod

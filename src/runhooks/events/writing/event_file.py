@@ -283,7 +283,7 @@ class EventSink(Sink):
         return self._file is not None and self._file.waiting > 0
 
     def store(self) -> list[BaseException]:
-        """Return when it would not, or the error."""
+        """Store them; return the error, if any."""
         if self._file is not None:
             try:
                 self._file.store()

@@ -114,7 +114,7 @@ class WriteQueue:
         self.dropped = 0
         self._counting = threading.RLock()
         self._idle = True
-        # Of queues, not events: a signal handler may interrupt a thread in wait() and wait as well.
+        # Queues, not events: a signal handler may interrupt a thread in wait() and wait as well.
         self._waiters: deque[SimpleQueue[None]] = deque()
         self._errors = deque()
         self._lost = 0
