@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import runhooks as rh
 from runhooks import events
 from runhooks.cli.app import app
-from runhooks.events.writing import stored_file
+from runhooks.events.writing import event_file
 from runhooks.stores import open_store
 from runhooks.tensorboard import EventAccumulator, SummaryWriter
 
@@ -107,7 +107,7 @@ ACTIONS = st.one_of(
 def test_segments_are_read_as_one_file(actions, segment_bytes, tmp_path_factory):
     places = [tmp_path_factory.mktemp("run"), f"memory://{uuid4()}/run"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stored_file, "SEGMENT_BYTES", segment_bytes)
+        patch.setattr(event_file, "SEGMENT_BYTES", segment_bytes)
         for place in places:
             writer = rh.summary.FileWriter(place)
             for number, (action, tag, step) in enumerate(actions):
@@ -130,7 +130,7 @@ def test_segments_are_read_as_one_file(actions, segment_bytes, tmp_path_factory)
 
 
 def test_only_what_is_new_is_read(bucket, proxy, monkeypatch):
-    monkeypatch.setattr(stored_file, "SEGMENT_BYTES", 3000)
+    monkeypatch.setattr(event_file, "SEGMENT_BYTES", 3000)
     url = f"{bucket}/runs/a"
     writer = rh.summary.FileWriter(url)
     for step in range(100):
@@ -166,7 +166,7 @@ def test_metrics_of_evaluations_are_listed_once(bucket, proxy):
 
 
 def test_a_stream_follows_the_segments(memory, monkeypatch):
-    monkeypatch.setattr(stored_file, "SEGMENT_BYTES", 100)
+    monkeypatch.setattr(event_file, "SEGMENT_BYTES", 100)
     writer = rh.summary.FileWriter(memory)
     writer.scalar("loss", 0.0, 0)
     writer.flush()

@@ -11,7 +11,7 @@ import pytest
 
 import runhooks as rh
 from runhooks import events
-from runhooks.events.writing import stored_file
+from runhooks.events.writing import event_file
 
 READER = Path(__file__).with_name("tensorboard_reader.py")
 
@@ -50,7 +50,7 @@ def ours(url):
 
 
 def test_it_shows_each_segment_as_it_grows(bucket, show, monkeypatch):
-    monkeypatch.setattr(stored_file, "SEGMENT_BYTES", 3000)
+    monkeypatch.setattr(event_file, "SEGMENT_BYTES", 3000)
     writer = rh.summary.FileWriter(f"{bucket}/runs/a")
     other = rh.summary.FileWriter(f"{bucket}/runs/b")
     expected = []

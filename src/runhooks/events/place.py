@@ -11,15 +11,11 @@ from runhooks.stores import is_url, joined, normal, without_file_scheme
 
 
 def place(**named: Any) -> str:
-    """Return the path or URL that is the one argument.
+    """Return the path or URL that is the one argument, ``~`` and ``file://`` expanded.
 
-    A leading ``~`` is expanded, and ``file://`` becomes the path that it means.
-
-    Raises:
-        TypeError: If it is neither; the message names the argument.
-        ValueError: If it is empty, or has a password; see ``is_url``.
+    Raises TypeError if it is neither, ValueError if it is empty or has a password.
     """
-    ((_, given),) = named.items()
+    (given,) = named.values()
     arguments.given(**named)
     arguments.directory(**named)
     text = os.fsdecode(without_file_scheme(os.fsdecode(given)))
@@ -41,7 +37,7 @@ def inside(place: str | os.PathLike[str], *names: str) -> str:
 def rank_folder(directory: str | os.PathLike[str]) -> str | os.PathLike[str]:
     """Return ``directory`` on the chief, and its folder ``rank-1`` on rank 1.
 
-    A directory that has the name of the rank already is that of the rank.
+    One that has the name of the rank already is that of the rank.
     """
     group, own = current_group(), f"rank-{current_group().rank}"
     is_own = os.path.basename(os.fsdecode(directory).rstrip("/")) == own  # noqa: PTH119 - or a URL

@@ -15,7 +15,7 @@ from runhooks.events import Event, Message, OnFull, SessionLog, SessionStatus
 from runhooks.events.format import proto
 from runhooks.events.place import identity, place, rank_folder
 from runhooks.events.writing.background import LINGER_SECS
-from runhooks.events.writing.event_sink import EventSink, StoreQueue
+from runhooks.events.writing.event_file import EventSink, StoreQueue
 from runhooks.events.writing.write_queue import MAX_QUEUE, WriteQueue
 from runhooks.stores import is_url
 from runhooks.summary.kinds.values import kept_numbers

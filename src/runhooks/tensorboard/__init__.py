@@ -1,13 +1,10 @@
-"""``runhooks.tensorboard``: the names of other TensorBoard writers and readers, one import changed.
+"""The names of other TensorBoard writers and readers, one import changed.
 
-    from runhooks.tensorboard import SummaryWriter      # torch.utils.tensorboard, tensorboardX
-    from runhooks.tensorboard import metric_writers     # clu
-    from runhooks.tensorboard import EventAccumulator   # tensorboard.backend.event_processing
-
-None of them needs PyTorch, TensorFlow or Protocol Buffers, but for what is theirs.
+from runhooks.tensorboard import SummaryWriter      # torch.utils.tensorboard, tensorboardX
+from runhooks.tensorboard import metric_writers     # clu
+from runhooks.tensorboard import EventAccumulator   # tensorboard.backend.event_processing
 """
 
 from runhooks.lazy import lazily
 
-# A program that only writes does not load the reader.
 __getattr__, __dir__, __all__ = lazily(__name__)

@@ -1,8 +1,4 @@
-"""``EventAccumulator``: TensorBoard's reader of event files, on runhooks' own.
-
-What is a scalar for ``events.read`` may have been written as a number or, as by TensorFlow 2, as a
-tensor. TensorBoard's reader tells them apart, and so does this.
-"""
+"""``EventAccumulator``: TensorBoard's reader of event files, on runhooks' own."""
 
 from __future__ import annotations
 
@@ -19,7 +15,7 @@ from runhooks.events.reading.contents import RunContents
 from runhooks.events.reading.find import find_files
 from runhooks.events.reading.messages import TENSOR, Wanted, parse_value
 from runhooks.events.reading.rows import RowDecoders
-from runhooks.events.reading.tensor import parse_tensor, tensor_array
+from runhooks.events.reading.values import parse_tensor, tensor_array
 from runhooks.stores.path import StorePath, path_of
 
 
@@ -87,10 +83,7 @@ class TensorShape(NamedTuple):
 
 
 class TensorProto:
-    """A tensor, with the fields that ``make_ndarray`` of TensorBoard or TensorFlow reads.
-
-    ``numpy()`` returns it as an array without either of them.
-    """
+    """A tensor, with the fields that ``make_ndarray`` of TensorBoard or TensorFlow reads."""
 
     version_number = 0
     #: The numbers are in ``tensor_content`` instead.
@@ -126,8 +119,8 @@ class TensorEvent(NamedTuple):
 
 _FLOAT, _DOUBLE = 1, 2
 
-#: The types of data, and the kinds of ``events.read`` that they are, unless written as tensors:
-#: then the tag belongs to the plugin of that name.
+# The types of data, and what they are for ``events.read``, unless the tag belongs to the plugin of
+# that name: then they were written as tensors.
 _KINDS = {"images": "image", "audio": "audio", "histograms": "histogram", "scalars": "scalar"}
 _TENSORS = "tensors"
 
@@ -135,18 +128,15 @@ _TENSORS = "tensors"
 class EventAccumulator:
     """The contents of the event files of one directory, or of one file, after ``Reload``.
 
-    It has the methods of TensorBoard's ``EventAccumulator`` for scalars, histograms, images, audio
-    and tensors, and keeps all points, where that one keeps a sample. Tags are sorted. A restarted
-    session drops tensors too, and a damaged record is skipped. For all else, use ``events.read``.
+    It has TensorBoard's methods for scalars, histograms, images, audio and tensors, and keeps all
+    points, whatever ``size_guidance`` says. Tags are sorted. A restarted session drops tensors too,
+    and a damaged record is skipped. For all else, use ``events.read``.
 
-    A tag of which a part was written as tensors, as by TensorFlow 2, and a part not, is among the
-    tensors; ``Scalars``, ``Histograms``, ``Images`` and ``Audio`` have all of its points, too.
+    A tag of which a part was written as tensors, as by TensorFlow 2, is among the tensors;
+    ``Scalars``, ``Histograms``, ``Images`` and ``Audio`` have all of its points, too.
 
-    Args:
-        path: The directory, without those in it, or the file.
-        size_guidance: Has no effect: all points are kept.
-        purge_orphaned_data: Whether a session that restarts at a step drops what was written from
-            that step on before.
+    With ``purge_orphaned_data`` a session that restarts at a step drops what was written from that
+    step on before.
     """
 
     def __init__(
@@ -158,8 +148,7 @@ class EventAccumulator:
     ) -> None:
         self.path = os.fspath(path)
         self._place = path if isinstance(path, StorePath) else path_of(place(path=path))
-        rows = RowDecoders(Wanted())
-        self._contents = RunContents(rows, purge_orphaned_data)
+        self._contents = RunContents(RowDecoders(Wanted()), purge_orphaned_data)
         self._tags: dict[str, dict[str, tuple[str, int]]] | None = None
 
     def Reload(self) -> Self:  # noqa: N802 (all names are TensorBoard's)
@@ -189,7 +178,7 @@ class EventAccumulator:
         """Return the numbers of ``tag``. Raises KeyError, as those below, if there is none."""
         _, at = self._find("scalars", tag)
         steps, values, wall_times = (column.tolist() for column in self._contents.scalars(at))
-        # Of many new objects none is garbage: to look for some takes five times as long as this.
+        # Of many new objects none is garbage: looking for some takes five times as long as this.
         was_enabled = gc.isenabled()
         gc.disable()
         try:
@@ -202,41 +191,36 @@ class EventAccumulator:
         """Return the histograms of ``tag``."""
         return [
             HistogramEvent(
-                point.wall_time,
-                point.step,
-                HistogramValue._make([*it[:5], it.limits.tolist(), it.counts.tolist()]),
+                at, step, HistogramValue._make([*it[:5], it.limits.tolist(), it.counts.tolist()])
             )
-            for point in self._points("histograms", tag)
-            for it in [point.value]
+            for step, at, it in self._points("histograms", tag)
         ]
 
     def Images(self, tag: str) -> list[ImageEvent]:  # noqa: N802
         """Return the images of ``tag``."""
         return [
-            ImageEvent(point.wall_time, point.step, image.encoded, image.width, image.height)
-            for point in self._points("images", tag)
-            for image in point.value
+            ImageEvent(at, step, it.encoded, it.width, it.height)
+            for step, at, value in self._points("images", tag)
+            for it in value
         ]
 
     def Audio(self, tag: str) -> list[AudioEvent]:  # noqa: N802
         """Return the clips of audio of ``tag``."""
         return [
-            AudioEvent(
-                *(point.wall_time, point.step, clip.encoded, clip.content_type),
-                *(clip.sample_rate, clip.frames),
-            )
-            for point in self._points("audio", tag)
-            for clip in point.value
+            AudioEvent(at, step, it.encoded, it.content_type, it.sample_rate, it.frames)
+            for step, at, value in self._points("audio", tag)
+            for it in value
         ]
 
     def Tensors(self, tag: str) -> list[TensorEvent]:  # noqa: N802
         """Return the tensors of ``tag``: whatever TensorFlow 2 writes, and texts."""
         kind, at = self._find(_TENSORS, tag)
         if kind != "scalar":
-            found = [
-                (p, _tensor(message)) for p, message in self._contents.encoded_points(kind, at)
+            return [
+                TensorEvent(point.wall_time, point.step, tensor)
+                for point, message in self._contents.encoded_points(kind, at)
+                if (tensor := _tensor(message)) is not None
             ]
-            return [TensorEvent(p.wall_time, p.step, it) for p, it in found if it is not None]
         steps, values, wall_times = self._contents.scalars(at)
         narrow = values.astype(np.float32)
         is_float = np.array_equal(narrow, values, equal_nan=True)

@@ -24,15 +24,8 @@ _Number = TypeVar("_Number", int, float)
 class FileWriter(EventFileWriter):
     """An event file in ``log_dir``, as ``SummaryWriter.file_writer`` has one.
 
-    It is ``runhooks.summary.FileWriter``, whose file all writers of a directory that are open in
-    this process share, with times that the caller may give.
-
-    Args:
-        log_dir: The directory.
-        max_queue: Ours never wait for the disk before 500,000 events do; a higher number raises
-            that.
-        flush_secs: Events are written after 0.2 seconds at the latest, or at once if this is less.
-        filename_suffix: The end of the name of the file.
+    It is ``runhooks.summary.FileWriter`` with times that the caller may give. ``max_queue`` and
+    ``flush_secs`` are those of ``SummaryWriter``.
 
     Raises:
         OSError: No file can be made in ``log_dir``.
@@ -84,9 +77,8 @@ class FileWriter(EventFileWriter):
         """
         if walltime is None:
             walltime = getattr(event, "wall_time", None) or clock.wall()
-        number, seconds = step_and_time(
-            getattr(event, "step", 0) if step is None else step, walltime
-        )
+        step = getattr(event, "step", 0) if step is None else step
+        number, seconds = step_and_time(step, walltime)
         # Of a field that comes twice, the later one counts.
         encoded = event.SerializeToString() + proto.double_field(_WALL_TIME, seconds)
         encoded += proto.varint_field(_STEP, number)
@@ -115,8 +107,6 @@ class NoFileWriter(FileWriter):
 
 
 class _Nowhere(Sink):
-    """The sink of nothing."""
-
     name = "nowhere"
 
     def write(self, batch: Batch) -> list[BaseException]:
@@ -126,9 +116,7 @@ class _Nowhere(Sink):
 def step_and_time(step: Any, wall_time: float | None) -> tuple[int, float]:
     """Return a step and a time; 0 and now for what is None.
 
-    Raises:
-        ValueError: A number is out of range, or no number.
-        TypeError: One is something else.
+    Raises ValueError if one is out of range or no number, TypeError if it is something else.
     """
     number = 0 if step is None else _converted(int, "global_step", step)
     if not -(1 << 63) <= number < 1 << 63:

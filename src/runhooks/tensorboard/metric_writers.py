@@ -1,10 +1,4 @@
-"""Metric writers with the interface of ``clu.metric_writers``, on runhooks' event files.
-
-from runhooks.tensorboard import metric_writers
-
-writer = metric_writers.create_default_writer("runs/a")
-writer.write_scalars(step, {"loss": loss})
-"""
+"""Metric writers with the interface of ``clu.metric_writers``, on runhooks' event files."""
 
 from __future__ import annotations
 
@@ -54,10 +48,7 @@ _logger = logging.getLogger("runhooks")
 
 
 class MetricWriter:
-    """Writes dicts of values, by tag, at a step.
-
-    A writer of your own overrides the methods for what it writes.
-    """
+    """Writes dicts of values, by tag, at a step; a subclass overrides what it writes."""
 
     def write_summaries(
         self, step: int, values: Mapping[str, Any], metadata: Mapping[str, Any] | None = None
@@ -122,11 +113,7 @@ class MetricWriter:
 
 
 class SummaryWriter(MetricWriter):
-    """Writes an event file in ``logdir``, in the background.
-
-    Raises:
-        OSError: No file can be created in ``logdir``.
-    """
+    """Writes an event file in ``logdir``, in the background. Raises OSError if it cannot."""
 
     def __init__(self, logdir: str | os.PathLike[str]) -> None:
         self._writer = FileWriter(logdir)
@@ -171,8 +158,7 @@ _MADE_BY: dict[str, Callable[..., Sequence[Value]]] = {
 class LoggingWriter(MetricWriter):
     """Logs scalars, texts and hyperparameters at level INFO, and the shapes of other values.
 
-    Args:
-        collection: Stands at the beginning of each line.
+    Each line begins with ``collection``.
     """
 
     def __init__(self, collection: str | None = None) -> None:
@@ -208,14 +194,11 @@ class MultiWriter(MetricWriter):
 
 
 class AsyncWriter(MetricWriter):
-    """Passes everything on to ``writer`` in a thread, for a writer that waits or computes.
+    """Passes everything on to ``writer`` in a thread, with the values of the call.
 
-    What is written has the values of the call. An error of ``writer`` is raised once, by a later
-    call, which is passed on all the same, or by ``flush`` or ``close``. Any thread or signal
-    handler may call any method, and a forked child too.
-
-    Args:
-        writer: The writer.
+    An error of ``writer`` is raised once, by a later call, which is passed on all the same, or by
+    ``flush`` or ``close``. Any thread or signal handler may call any method, and a forked child
+    too.
     """
 
     def __init__(self, writer: MetricWriter) -> None:
@@ -246,8 +229,6 @@ class AsyncWriter(MetricWriter):
 
 
 class _Calls(Sink):
-    """Makes the calls that are its items."""
-
     def __init__(self, name: str) -> None:
         self.name = name
 
@@ -273,8 +254,7 @@ def create_default_writer(
     Args:
         logdir: The directory of the event file; None: only log.
         just_logging: Whether to only log, as in processes that are not the first.
-        asynchronous: Whether to log in a thread, which waits for the numbers. Event files are
-            written in the background either way.
+        asynchronous: Whether to log in a thread, which waits for the numbers.
         collection: The name of a directory in ``logdir``, which stands in log lines too.
     """
     logs: MetricWriter = LoggingWriter(collection)
@@ -286,17 +266,11 @@ def create_default_writer(
 
 
 def write_values(writer: MetricWriter, step: int, metrics: Mapping[str, Any]) -> None:
-    """Write ``metrics`` with the method of ``writer`` for what each of them is.
+    """Write each of ``metrics`` with the method of ``writer`` for what it is.
 
-    Args:
-        writer: The writer.
-        step: Their step.
-        metrics: By tag: numbers, arrays of size 1, or what ``clu.metrics`` computes: a ``Scalar``,
-            ``Summary``, ``Image``, ``Audio``, ``Text``, ``Histogram`` or ``HyperParam`` of
-            ``clu.values``, or of a class with that name and the same fields.
-
-    Raises:
-        TypeError: A value is none of these.
+    They are, by tag, numbers, arrays of size 1, or a ``Scalar``, ``Summary``, ``Image``, ``Audio``,
+    ``Text``, ``Histogram`` or ``HyperParam`` of ``clu.values``, or of a class with that name and
+    the same fields. Raises TypeError for anything else.
     """
     found: dict[tuple[str, Any], dict[str, Any]] = {}
     for tag, value in metrics.items():
@@ -329,7 +303,6 @@ def ensure_flushes(*writers: MetricWriter) -> Iterator[MetricWriter]:
 
 
 def _kind_of(tag: str, value: Any) -> str:
-    """Return which class of ``clu.values`` is that of ``value``: ``"Scalar"`` for a number."""
     for kind in type(value).__mro__:
         if kind.__name__ in _KINDS and hasattr(value, "value"):
             return kind.__name__
@@ -351,7 +324,7 @@ def _container_of(value: Any) -> Container | None:
 
 
 def _as_now(value: Any) -> Any:
-    """Return ``value`` as it is now: a copy of the dicts, lists and arrays in it."""
+    """Return a copy of ``value``, and of the dicts, lists and arrays in it."""
     return mapped(lambda leaf: snapshot(leaf) if is_array(leaf) else leaf, value, _container_of)
 
 

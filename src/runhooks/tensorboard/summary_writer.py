@@ -40,30 +40,19 @@ from runhooks.summary.message import text_tag
 from runhooks.summary.writer import ClosedAtEnd
 from runhooks.tensorboard.file_writer import FileWriter, NoFileWriter, step_and_time
 
-_DIRECTORY = "runs"
-_STARTED = "%b%d_%H-%M-%S"
 _MOST_THRESHOLDS = 127
-_MARGIN, _MULTILINE = "Margin", "Multiline"
 _ENCODED = {"%": "%25", "/": "%2f", "\\": "%5c"}
 
 
 class SummaryWriter(ClosedAtEnd):
     """Writes event files in ``log_dir`` with the methods of ``torch.utils.tensorboard``.
 
-    All methods in torch's documentation are there, with all arguments, and most of what
-    tensorboardX has besides; where the two differ, it does what torch's does. What TensorBoard
-    shows is the same.
-
     Calls return before anything is encoded or written, and do not wait for a device: an array is
     kept as it is at the call, and read in the background. Wrong arguments raise at the call; what
-    goes wrong in the background is raised, once, by a later call. NaN and infinities never raise.
+    goes wrong in the background is raised, once, by a later call.
 
-    Arrays may be of PyTorch, NumPy, JAX, TensorFlow, or lists of numbers, on any device, bfloat16
-    too.
-
-    In all methods, ``global_step`` is the step, whatever ``int`` takes (7.9 and ``"7"`` are 7;
-    None: 0), and ``walltime`` the time in seconds since the epoch (None: now). Nor is a tag
-    checked, only that it is a str. After ``close`` what is added goes to a new file.
+    Arrays may be of PyTorch, NumPy, JAX or TensorFlow, or lists of numbers. ``global_step`` is what
+    ``int`` takes (None: 0), ``walltime`` in seconds since the epoch (None: now).
 
     ``file_writer`` is the file of the run, and ``all_writers`` has it and those of the sub-runs by
     directory; both are None when they are closed.
@@ -71,10 +60,9 @@ class SummaryWriter(ClosedAtEnd):
     Args:
         log_dir: The directory; None: ``runs/<time>_<host><comment>``.
         comment: The end of the name of that directory.
-        purge_step: TensorBoard drops what was written before from this step on, as after a restart;
-            in sub-runs too, once something is added to them.
-        max_queue: Ours never wait for the disk before 500,000 events do; a higher number raises
-            that.
+        purge_step: Readers drop what was written before from this step on, in sub-runs too, once
+            something is added to them.
+        max_queue: How many events may wait, if above 500,000.
         flush_secs: Events are written after 0.2 seconds at the latest, or at once if this is less.
         filename_suffix: The end of the names of event files.
         write_to_disk: False: nothing is written, and no directory is made.
@@ -107,21 +95,21 @@ class SummaryWriter(ClosedAtEnd):
         self.all_writers: dict[str, FileWriter] | None = None
         self._sub_runs: dict[tuple[str, str], FileWriter] = {}  # by main tag and tag
         self._start: int | None = None  # the step from which on sub-runs drop what is there
-        self._started: set[str] = set()  # those that have it
+        self._started: set[str] = set()
         self._get_file_writer()
 
     @property
     def logdir(self) -> str | os.PathLike[str]:
-        """The directory, as ``log_dir``."""
+        """As ``log_dir``."""
         return self.log_dir
 
     def get_logdir(self) -> str | os.PathLike[str]:
-        """Return the directory of the event file, as it was given."""
+        """Return the directory, as it was given."""
         return self.log_dir
 
     @property
     def closed(self) -> bool:
-        """Whether it is closed; what is added then opens new files."""
+        """Whether it is closed."""
         return self.file_writer is None
 
     def add_scalar(
@@ -136,18 +124,11 @@ class SummaryWriter(ClosedAtEnd):
         display_name: str = "",
         summary_description: str = "",
     ) -> None:
-        """Add a number.
+        """Add a number, or an array or list of size 1.
 
-        Args:
-            tag: Its tag.
-            scalar_value: A number, or an array or list of size 1 on any device, which is read in
-                the background.
-            global_step: Its step.
-            walltime: Its time.
-            new_style: Whether to write it as a tensor, as TensorFlow 2 does.
-            double_precision: Whether such a tensor is float64, not float32.
-            display_name: Stands in place of the tag in TensorBoard.
-            summary_description: A description in Markdown.
+        With ``new_style`` it is written as a tensor, as by TensorFlow 2: float32, or float64 with
+        ``double_precision``. ``display_name`` stands in place of the tag in TensorBoard;
+        ``summary_description`` is Markdown.
         """
         writer = self.file_writer or self._get_file_writer()
         is_plain = not (new_style or display_name or summary_description)
@@ -159,7 +140,7 @@ class SummaryWriter(ClosedAtEnd):
             and not global_step >> 63
             and walltime is None
         ):
-            writer.put(tag, scalar_value, global_step, clock.wall())  # nothing to check or to read
+            writer.put(tag, scalar_value, global_step, clock.wall())
             return
         value = _kept(text_tag(tag), scalar_value)
         if is_plain:
@@ -180,15 +161,7 @@ class SummaryWriter(ClosedAtEnd):
         global_step: Any = None,
         walltime: float | None = None,
     ) -> None:
-        """Add several numbers that TensorBoard shows in one chart, each in a sub-run of its own.
-
-        Args:
-            main_tag: The tag of all of them.
-            tag_scalar_dict: The numbers, by what their sub-runs are called: ``main_tag_name``, in
-                which ``/`` of ``main_tag`` is ``_``.
-            global_step: Its step.
-            walltime: Its time.
-        """
+        """Add numbers that TensorBoard shows in one chart, each in a sub-run ``main_tag_key``."""
         text_tag(main_tag)
         if not isinstance(tag_scalar_dict, Mapping):
             raise TypeError(
@@ -209,18 +182,10 @@ class SummaryWriter(ClosedAtEnd):
         walltime: float | None = None,
         max_bins: int | None = None,
     ) -> None:
-        """Add how numbers are distributed.
+        """Add how real numbers of any shape are distributed.
 
-        Args:
-            tag: Their tag. If there are NaN or infinities, which are left out, the scalars
-                ``tag/nan_count`` and ``tag/inf_count`` say how many.
-            values: Real numbers of any shape.
-            global_step: Its step.
-            bins: ``"tensorflow"``: up to 512 buckets, whose width grows with the numbers in them.
-                Or what ``numpy.histogram`` takes: ``"auto"``, ``"fd"``, other rules, a number of
-                bins, or their edges.
-            walltime: Its time.
-            max_bins: How many bins there may be: neighbours are put together beyond that.
+        ``bins`` is ``"tensorflow"``, for up to 512 buckets, whose width grows with the numbers in
+        them, or what ``numpy.histogram`` takes. Beyond ``max_bins`` neighbours are put together.
         """
         edges = None if isinstance(bins, str) and bins == "tensorflow" else bins
         self._add(histogram_value(tag, values, edges, max_bins), global_step, walltime)
@@ -238,20 +203,7 @@ class SummaryWriter(ClosedAtEnd):
         global_step: Any = None,
         walltime: float | None = None,
     ) -> None:
-        """Add a histogram that was counted elsewhere.
-
-        Args:
-            tag: The tag.
-            min: The least number.
-            max: The largest.
-            num: How many there are.
-            sum: Their sum.
-            sum_squares: The sum of their squares.
-            bucket_limits: The right edge of each bucket.
-            bucket_counts: How many numbers each bucket holds.
-            global_step: Its step.
-            walltime: Its time.
-        """
+        """Add a histogram that was counted elsewhere; ``bucket_limits`` are the right edges."""
         value = counted_histogram_value(
             tag, min, max, num, sum, sum_squares, bucket_limits, bucket_counts
         )
@@ -265,16 +217,9 @@ class SummaryWriter(ClosedAtEnd):
         walltime: float | None = None,
         dataformats: str = "CHW",
     ) -> None:
-        """Add an image.
+        """Add an image with 1 to 4 channels, of uint8, or of another dtype from 0.0 to 1.0.
 
-        Args:
-            tag: Its tag.
-            img_tensor: uint8 (0 to 255), or another dtype of the range 0.0 to 1.0; what is beyond
-                is cut off, with a warning once for each tag, and a pixel that is not finite is
-                red, or white in gray. With 1 (gray) to 4 (RGBA) channels.
-            global_step: Its step.
-            walltime: Its time.
-            dataformats: What its axes are: ``"CHW"``, ``"HWC"``, ``"HW"``, or as of ``add_images``.
+        ``dataformats``: ``"CHW"``, ``"HWC"`` or ``"HW"``.
         """
         self._add(picture_value(tag, img_tensor, dataformats, grid=True), global_step, walltime)
 
@@ -286,14 +231,9 @@ class SummaryWriter(ClosedAtEnd):
         walltime: float | None = None,
         dataformats: str = "NCHW",
     ) -> None:
-        """Add a batch of images as one, 8 in a row.
+        """Add a batch of images, or a list of images of one shape, as one image, 8 in a row.
 
-        Args:
-            tag: Their tag.
-            img_tensor: The images, as for ``add_image``; or a list of images of one shape.
-            global_step: Its step.
-            walltime: Its time.
-            dataformats: What the axes are: ``"NCHW"`` or ``"NHWC"``; of a list, those of one image.
+        ``dataformats``: ``"NCHW"`` or ``"NHWC"``; of a list, those of one image.
         """
         if isinstance(img_tensor, list) and "N" not in dataformats.upper():
             dataformats = f"N{dataformats}"
@@ -307,17 +247,9 @@ class SummaryWriter(ClosedAtEnd):
         close: bool = True,
         walltime: float | None = None,
     ) -> None:
-        """Add a figure of matplotlib as an image.
+        """Add a figure of matplotlib, or a list of figures of one size, as an image.
 
-        Args:
-            tag: Its tag.
-            figure: A figure, or a list of figures of one size.
-            global_step: Its step.
-            close: Whether to close it in ``pyplot``.
-            walltime: Its time.
-
-        Raises:
-            ImportError: matplotlib is not installed.
+        ``close``: whether to close it in ``pyplot``. Raises ImportError without matplotlib.
         """
         if isinstance(figure, list) and figure:
             pictures = np.stack([_drawn(one, close) for one in figure])
@@ -334,19 +266,10 @@ class SummaryWriter(ClosedAtEnd):
         walltime: float | None = None,
         dataformats: str = "NTCHW",
     ) -> None:
-        """Add a batch of videos as one animated GIF.
+        """Add a batch of videos with 1 or 3 channels as one animated GIF.
 
-        Args:
-            tag: Their tag.
-            vid_tensor: ``[N, frames, channels, height, width]`` with 1 (gray) or 3 (RGB) channels,
-                otherwise as for ``add_image``.
-            global_step: Its step.
-            fps: Frames a second.
-            walltime: Its time.
-            dataformats: What the axes are: the letters of ``"NTCHW"`` in any order.
-
-        Raises:
-            ImportError: Pillow is not installed.
+        ``fps``: frames a second. ``dataformats``: the letters of ``"NTCHW"`` in any order. Raises
+        ImportError without Pillow.
         """
         self._add(video_value(tag, vid_tensor, fps, dataformats), global_step, walltime)
 
@@ -358,15 +281,10 @@ class SummaryWriter(ClosedAtEnd):
         sample_rate: int = 44100,
         walltime: float | None = None,
     ) -> None:
-        """Add a clip of sound.
+        """Add a clip of sound, of ``sample_rate`` frames a second.
 
-        Args:
-            tag: Its tag.
-            snd_tensor: ``[frames]``, ``[1, frames]``, or ``[frames, channels]`` with at most 8 of
-                them: int16, or floats of the range -1.0 to 1.0; what is beyond is cut off.
-            global_step: Its step.
-            sample_rate: Frames a second.
-            walltime: Its time.
+        It is ``[frames]``, ``[1, frames]``, or ``[frames, channels]`` with at most 8 channels:
+        int16, or floats from -1.0 to 1.0; what is beyond is cut off.
         """
         self._add(clip_value(tag, snd_tensor, sample_rate), global_step, walltime)
 
@@ -395,16 +313,10 @@ class SummaryWriter(ClosedAtEnd):
         weights: Any = None,
         walltime: float | None = None,
     ) -> None:
-        """Add the precision-recall curve of a binary classifier.
+        """Add the precision-recall curve of a binary classifier, of at most 127 thresholds.
 
-        Args:
-            tag: Its tag.
-            labels: bools, or 0 and 1.
-            predictions: How likely each label is true, 0.0 to 1.0.
-            global_step: Its step.
-            num_thresholds: How many thresholds; 127 at most.
-            weights: How much each counts, or all of them; None: 1.
-            walltime: Its time.
+        ``labels`` are bools, or 0 and 1; ``predictions`` 0.0 to 1.0; ``weights``, if any, one for
+        each or one for all.
         """
         thresholds = min(num_thresholds, _MOST_THRESHOLDS)
         value = pr_curve_value(tag, labels, predictions, thresholds, weights)
@@ -422,14 +334,9 @@ class SummaryWriter(ClosedAtEnd):
     ) -> None:
         """Add a batch of point clouds, or of meshes of triangles.
 
-        Args:
-            tag: Its tag.
-            vertices: ``[N, vertices, 3]``, x, y and z.
-            colors: ``[N, vertices, 3]``, RGB of each vertex, 0 to 255.
-            faces: ``[N, faces, 3]``, the three vertices of each triangle.
-            config_dict: Classes of three.js and their options.
-            global_step: Its step.
-            walltime: Its time.
+        ``vertices``: ``[N, vertices, 3]``. ``colors``: ``[N, vertices, 3]``, 0 to 255. ``faces``:
+        ``[N, faces, 3]``, the vertices of each triangle. ``config_dict``: classes of three.js and
+        their options.
         """
         values = mesh_values(tag, vertices, colors, faces, config_dict)
         self._add(values, global_step, walltime)
@@ -437,9 +344,8 @@ class SummaryWriter(ClosedAtEnd):
     def add_custom_scalars(self, layout: Mapping[str, Mapping[str, Sequence[Any]]]) -> None:
         """Add which scalars TensorBoard shows in one chart. The last layout of a run counts.
 
-        Args:
-            layout: By category, by title, a chart: ``["Multiline", tags]``, or ``["Margin",
-                [value, lower, upper]]``.
+        ``layout`` has the charts by category, then by title: each is ``["Multiline", tags]`` or
+        ``["Margin", [value, lower, upper]]``.
         """
         charts = {
             category: {title: _chart(title, chart) for title, chart in of_category.items()}
@@ -450,14 +356,14 @@ class SummaryWriter(ClosedAtEnd):
     def add_custom_scalars_multilinechart(
         self, tags: Sequence[str], category: str = "default", title: str = "untitled"
     ) -> None:
-        """Add a layout with one chart, of several lines; see ``add_custom_scalars``."""
-        self.add_custom_scalars({category: {title: [_MULTILINE, tags]}})
+        """Add a layout with one chart, of several lines."""
+        self.add_custom_scalars({category: {title: ["Multiline", tags]}})
 
     def add_custom_scalars_marginchart(
         self, tags: Sequence[str], category: str = "default", title: str = "untitled"
     ) -> None:
-        """Add a layout with one chart, of a line in a band; see ``add_custom_scalars``."""
-        self.add_custom_scalars({category: {title: [_MARGIN, tags]}})
+        """Add a layout with one chart, of a line in a band."""
+        self.add_custom_scalars({category: {title: ["Margin", tags]}})
 
     def add_hparams(
         self,
@@ -471,14 +377,9 @@ class SummaryWriter(ClosedAtEnd):
     ) -> None:
         """Add hyperparameters and what came of them, in a sub-run of its own.
 
-        Args:
-            hparam_dict: bools, numbers, strs, functions (their names) or arrays of one number, by
-                name; anything else is written as its ``str``.
-            metric_dict: Numbers by tag.
-            hparam_domain_discrete: All values that a hyperparameter may have, by name.
-            run_name: The name of the sub-run; None: the time.
-            global_step: The step of the metrics.
-            name: tensorboardX's word for ``run_name``.
+        They are bools, numbers, strs, functions (their names) or arrays of one number; anything
+        else is written as its ``str``. ``hparam_domain_discrete`` has all values that one may have.
+        The sub-run is ``run_name`` (tensorboardX: ``name``), else the time.
         """
         values = hparams_values(hparam_dict, metric_dict, hparam_domain_discrete)
         step, wall_time = step_and_time(global_step, None)
@@ -500,14 +401,9 @@ class SummaryWriter(ClosedAtEnd):
     ) -> None:
         """Write points, labels and pictures for TensorBoard's projector, as files in the run.
 
-        Args:
-            mat: The points, ``[N, dimensions]``.
-            metadata: A label for each; several for each if there is a ``metadata_header``.
-            label_img: A picture for each, ``[N, channels, height, width]`` with 1 or 3 channels, as
-                for ``add_image``.
-            global_step: Its step.
-            tag: The name of the embedding.
-            metadata_header: The names of the labels.
+        ``mat``: ``[N, dimensions]``. ``metadata``: a label for each, or several, which
+        ``metadata_header`` names. ``label_img``: ``[N, channels, height, width]`` with 1 or 3
+        channels. ``tag``: the name.
         """
         step = str(0 if global_step is None else global_step).zfill(5)
         folder = f"{step}/{''.join(_ENCODED.get(letter, letter) for letter in tag)}"
@@ -523,18 +419,11 @@ class SummaryWriter(ClosedAtEnd):
         verbose: bool = False,
         use_strict_trace: bool = True,
     ) -> None:
-        """Add the graph of a module of PyTorch.
+        """Add the graph of a module of PyTorch, which runs once, in evaluation mode.
 
-        Args:
-            model: The module; it runs once, in evaluation mode.
-            input_to_model: What to call it with: a tensor, or a tuple of them.
-            verbose: Whether to print the graph.
-            use_strict_trace: As ``strict`` of ``torch.jit.trace``: False lets it return lists and
-                dicts.
-
-        Raises:
-            ImportError: PyTorch or TensorBoard is not installed.
-            RuntimeError: The module cannot be traced.
+        ``input_to_model`` is a tensor, or a tuple of arguments; ``verbose`` prints the graph;
+        without ``use_strict_trace`` the module may return lists and dicts. Raises ImportError
+        without PyTorch or TensorBoard, RuntimeError if the module cannot be traced.
         """
         try:
             from runhooks.engines.torch.engine import module_graph
@@ -570,20 +459,14 @@ class SummaryWriter(ClosedAtEnd):
             call_all(writer.flush for writer in self.all_writers.values())
 
     def close(self) -> None:
-        """Flush, and close the files; closing twice is fine.
-
-        Raises the first error of the background, if any; all files are closed nevertheless.
-        """
+        """Flush, and close all files, even if that raises; closing twice is fine."""
         if self.all_writers is not None:
             writers, self.file_writer, self.all_writers = self.all_writers, None, None
             self._sub_runs.clear()
             call_all(writer.close for writer in writers.values())
 
     def _get_file_writer(self) -> FileWriter:
-        """Return the file of the run, a new one after ``close``.
-
-        PyTorch Lightning, among others, calls it.
-        """
+        """Return the file of the run, a new one after ``close``; PyTorch Lightning calls it."""
         if self.file_writer is None or self.all_writers is None:
             self.file_writer = self._open(self.log_dir)
             self.all_writers = {self.file_writer.get_logdir(): self.file_writer}
@@ -595,14 +478,13 @@ class SummaryWriter(ClosedAtEnd):
         return self.file_writer
 
     def _open_group(self, main_tag: str, tag: str) -> FileWriter:
-        """Return the file of a scalar of a group."""
         directory = f"{self._get_file_writer().get_logdir()}/{main_tag.replace('/', '_')}_{tag}"
         writers = self.all_writers
         assert writers is not None, "the line above has opened it"
         if directory not in writers:
             writers[directory] = self._open_sub_run(directory)
-        self._sub_runs[main_tag, tag] = writers[directory]
-        return writers[directory]
+        writer = self._sub_runs[main_tag, tag] = writers[directory]
+        return writer
 
     def _open_sub_run(self, directory: str) -> FileWriter:
         """Return a file in ``directory``; what an interrupted run has left there is dropped."""
@@ -623,8 +505,8 @@ class SummaryWriter(ClosedAtEnd):
 
 
 def _default_directory(comment: str) -> str:
-    started = datetime.now().strftime(_STARTED)
-    return str(Path(_DIRECTORY, f"{started}_{socket.gethostname()}{comment}"))
+    started = datetime.now().strftime("%b%d_%H-%M-%S")
+    return str(Path("runs", f"{started}_{socket.gethostname()}{comment}"))
 
 
 def _kept(tag: str, value: Any) -> Any:
@@ -642,7 +524,7 @@ def _kept(tag: str, value: Any) -> Any:
 
 def _chart(title: str, chart: Sequence[Any]) -> list[str] | Margin:
     kind, tags = chart
-    if kind != _MARGIN:
+    if kind != "Margin":
         return list(tags)
     if len(tags) != len(Margin._fields):
         raise ValueError(
@@ -653,7 +535,6 @@ def _chart(title: str, chart: Sequence[Any]) -> list[str] | Margin:
 
 
 def _drawn(figure: Any, close: bool) -> NDArray[np.uint8]:
-    """Return what ``figure`` shows, uint8 ``[height, width, 3]``."""
     try:
         import matplotlib.pyplot as plt
         from matplotlib.backends.backend_agg import FigureCanvasAgg

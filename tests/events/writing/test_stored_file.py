@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runhooks.events import Event, frame, read_records
-from runhooks.events.writing import stored_file
-from runhooks.events.writing.stored_file import StoredFile
+from runhooks.events.writing import event_file
+from runhooks.events.writing.event_file import StoredFile
 from runhooks.stores import StoredObject
 from runhooks.testing import FakeClock
 
@@ -67,8 +67,8 @@ class Faulty:
 def patched_store(monkeypatch: pytest.MonkeyPatch) -> Iterator[Faulty]:
     with FakeClock() as fake_clock:
         store = Faulty(fake_clock)
-        monkeypatch.setattr(stored_file, "SEGMENT_BYTES", SEGMENT_BYTES)
-        monkeypatch.setattr(stored_file, "open_store", lambda url: store)
+        monkeypatch.setattr(event_file, "SEGMENT_BYTES", SEGMENT_BYTES)
+        monkeypatch.setattr(event_file, "open_store", lambda url: store)
         yield store
 
 
@@ -90,8 +90,8 @@ ACTIONS = st.one_of(
 def test_what_is_stored_stays_and_nothing_is_there_twice(actions: list[tuple[str, Any]]) -> None:
     with FakeClock() as fake_clock, pytest.MonkeyPatch.context() as patch:
         store = Faulty(fake_clock)
-        patch.setattr(stored_file, "SEGMENT_BYTES", SEGMENT_BYTES)
-        patch.setattr(stored_file, "open_store", lambda url: store)
+        patch.setattr(event_file, "SEGMENT_BYTES", SEGMENT_BYTES)
+        patch.setattr(event_file, "open_store", lambda url: store)
         file = StoredFile("s3://bucket/run")
         written = stored = 0
         for action, argument in [*actions, ("store", "done")]:
@@ -138,7 +138,7 @@ def test_segments_are_few_and_their_names_are_in_order(
 def test_what_waits_is_bounded_and_what_is_lost_is_told(
     patched_store: Faulty, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stored_file, "MOST_WAITING_BYTES", 1000)
+    monkeypatch.setattr(event_file, "MOST_WAITING_BYTES", 1000)
     file = StoredFile("s3://bucket/run")
     patched_store.fate = "refused"
     taken = 0

@@ -1,1 +1,1 @@
-"""The format of event files: records, and the Protocol Buffers messages in them."""
+"""The format of event files."""

@@ -1,10 +1,7 @@
-"""Protocol Buffers messages: reading and writing their fields.
+"""Reading and writing the fields of Protocol Buffers messages.
 
+A message is the concatenation of its fields, which the ``*_field`` functions return.
 Format: protobuf.dev/programming-guides/encoding.
-
-A message is a sequence of fields; a field is a key, ``number << 3 | wire type``, and its content.
-The ``*_field`` functions return one whole field, so a message is their concatenation, and two
-concatenated messages are the merged message. Format: protobuf.dev/programming-guides/encoding.
 """
 
 from __future__ import annotations
@@ -33,7 +30,7 @@ class Field(NamedTuple):
 
 
 class LocatedField(NamedTuple):
-    """A field whose content is at ``[begin:end]``; ``value`` is that of a varint, else 0."""
+    """A field whose content is at ``[begin:end]``; ``value``: of a varint, else 0."""
 
     number: int
     wire_type: int
@@ -43,22 +40,13 @@ class LocatedField(NamedTuple):
 
 
 def fields(message: bytes) -> Iterator[Field]:
-    """Yield the fields of ``message``, in order.
-
-    Raises:
-        ValueError: If ``message`` is cut off or malformed.
-    """
-    for field in locate_fields(message, 0, len(message)):
-        is_varint = field.wire_type == VARINT
-        yield Field(field.number, field.value if is_varint else message[field.begin : field.end])
+    """Yield the fields of ``message``, in order. Raises ValueError if it is malformed."""
+    for number, wire_type, begin, end, value in locate_fields(message, 0, len(message)):
+        yield Field(number, value if wire_type == VARINT else message[begin:end])
 
 
 def locate_fields(message: bytes, begin: int, end: int) -> Iterator[LocatedField]:
-    """Yield the fields of the message at ``message[begin:end]``, in order, without copying them.
-
-    Raises:
-        ValueError: If the message is cut off or malformed.
-    """
+    """Yield the fields of the message at ``message[begin:end]``, as ``fields``, without copies."""
     at = begin
     while at < end:
         key, at = varint_at(message, at, end)
@@ -83,11 +71,7 @@ def locate_fields(message: bytes, begin: int, end: int) -> Iterator[LocatedField
 
 
 def varint_at(message: bytes, at: int, end: int) -> tuple[int, int]:
-    """Return the varint at byte ``at``, as a uint64, and the byte after it.
-
-    Raises:
-        ValueError: If the varint is cut off or too long.
-    """
+    """Return the varint at byte ``at``, as a uint64, and the byte after it. Raises ValueError."""
     if at < end and message[at] < 0x80:
         return message[at], at + 1
     value = 0
@@ -108,33 +92,21 @@ def signed(value: int) -> int:
 
 
 def as_int(value: int | bytes) -> int:
-    """Return the value of an int32, int64 or enum field.
-
-    Raises:
-        ValueError: If it was not sent as a varint.
-    """
+    """Return the value of an int32, int64 or enum field. Raises ValueError if it is no varint."""
     if not isinstance(value, int):
         raise ValueError(f"a varint was expected, got {len(value)} bytes")
     return signed(value)
 
 
 def as_bytes(value: int | bytes) -> bytes:
-    """Return the value of a bytes, string or message field.
-
-    Raises:
-        ValueError: If it was sent as a varint.
-    """
+    """Return the value of a bytes, string or message field. Raises ValueError if it is a varint."""
     if not isinstance(value, bytes):
         raise ValueError(f"bytes were expected, got the varint {value}")
     return value
 
 
 def as_float(value: int | bytes) -> float:
-    """Return the value of a float or double field.
-
-    Raises:
-        ValueError: If it does not have four or eight bytes.
-    """
+    """Return the value of a float or double field. Raises ValueError if it is neither."""
     content = as_bytes(value)
     if len(content) not in (4, 8):
         raise ValueError(f"4 or 8 bytes were expected, got {len(content)}")
@@ -143,11 +115,7 @@ def as_float(value: int | bytes) -> float:
 
 
 def varint(value: int) -> bytes:
-    """Return ``value`` in base 128, low digits first; a negative int64 takes ten bytes.
-
-    Raises:
-        ValueError: If ``value`` fits neither int64 nor uint64.
-    """
+    """Return ``value`` in base 128, low digits first. Raises ValueError beyond 64 bits."""
     if 0 <= value < 0x80:
         return bytes((value,))
     value = operator.index(value)  # it may be NumPy's
@@ -168,12 +136,12 @@ def _key(number: int, wire_type: int) -> bytes:
 
 
 def varint_field(number: int, value: int) -> bytes:
-    """Return a field of type int32, int64, uint32, uint64, bool or enum."""
+    """Return a field of an integer type, bool or enum."""
     return _key(number, VARINT) + varint(value)
 
 
 def int_field(number: int, value: int) -> bytes:
-    """Return a ``varint_field``, or nothing if ``value`` is 0, the default of proto3."""
+    """Return a ``varint_field``, or nothing for 0, the default of proto3."""
     return varint_field(number, value) if value else b""
 
 
@@ -183,7 +151,7 @@ def double_field(number: int, value: float) -> bytes:
 
 
 def float_field(number: int, value: float) -> bytes:
-    """Return a field of type float: ``value`` rounded, or infinity if it is beyond float32."""
+    """Return a field of type float; infinity beyond float32."""
     try:
         packed = _FLOAT.pack(value)
     except OverflowError:
@@ -192,7 +160,7 @@ def float_field(number: int, value: float) -> bytes:
 
 
 def bytes_field(number: int, value: bytes) -> bytes:
-    """Return a field of type bytes or string, or one that is a message."""
+    """Return a field of type bytes, string or message."""
     return _key(number, LENGTH_DELIMITED) + varint(len(value)) + value
 
 

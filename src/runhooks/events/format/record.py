@@ -1,16 +1,12 @@
-"""Records: the framing of payloads in event files and all other TFRecord files; CRC-32C.
-
-A CRC is affine over GF(2): the CRC of a row is the CRC of the row with some of its bytes set to
-zero, xor a contribution of each of these bytes, which depends only on the byte and its distance
-from the end. So rows that mostly agree cost one table look-up for each byte in which they differ.
-Format: RFC 3720, appendix B.4; the mask is that of TFRecord files.
+"""Records: the framing of all TFRecord files, with CRC-32C, and ``Event``, that of an event file.
 
     length of payload   uint64, little-endian
     CRC of the length   uint32, masked CRC-32C
     payload
     CRC of the payload  uint32, masked CRC-32C
 
-Format: tensorflow.org/tutorials/load_data/tfrecord.
+Formats: tensorflow.org/tutorials/load_data/tfrecord; RFC 3720, appendix B.4; TensorFlow's
+``event.proto``.
 """
 
 from __future__ import annotations
@@ -19,14 +15,17 @@ import functools
 import os
 import struct
 from collections.abc import Iterator
+from enum import IntEnum
 from io import RawIOBase
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO, NamedTuple, Protocol, TypeVar
 
 import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
 from runhooks.errors import DataLossError
+from runhooks.events.format import proto
+from runhooks.events.format.proto import as_bytes, as_float, as_int, fields, int_field, text_field
 
 _MASK = 0xA282EAD8
 
@@ -40,10 +39,7 @@ def crc32c(data: bytes) -> int:
 
 
 def masked(crc: _Crc) -> _Crc:
-    """Return ``crc``, one or an array of uint32, as records store it.
-
-    The mask keeps a payload that itself contains CRCs from containing its own.
-    """
+    """Return ``crc``, one or an array of uint32, as records store it."""
     rotated: Any = crc >> 15 | crc << 17
     result: _Crc = (rotated + _MASK) & 0xFFFFFFFF
     return result
@@ -51,7 +47,10 @@ def masked(crc: _Crc) -> _Crc:
 
 @functools.cache
 def contributions(distance: int) -> NDArray[np.uint32]:
-    """Return the contribution of each byte to a CRC if ``distance`` bytes follow it: ``[256]``."""
+    """Return what each byte adds to a CRC if ``distance`` bytes follow it: ``[256]``.
+
+    A CRC is affine over GF(2): it is that of the bytes with some set to zero, xor what those add.
+    """
     zeros = bytes(distance)
     nothing = crc32c(b"\0" + zeros)
     table = np.zeros(256, np.uint32)
@@ -62,7 +61,6 @@ def contributions(distance: int) -> NDArray[np.uint32]:
 
 
 HEADER_BYTES = 12
-#: Bytes of a record besides its payload: the header, and the CRC of the payload.
 FRAME_BYTES = HEADER_BYTES + 4
 
 #: Payloads are smaller: Protocol Buffers allows no message of 2 GiB.
@@ -93,15 +91,6 @@ def payload_length(data: bytes | bytearray | memoryview, at: int = 0) -> int | N
     return length if masked(crc32c(_LENGTH.pack(length))) == check else None
 
 
-def may_begin_header(begun: bytes, limit: int) -> bool:
-    """Return whether ``begun``, the first bytes of a header, may be of a payload below ``limit``.
-
-    The bytes of the length that are missing count as 0.
-    """
-    length = begun[: _LENGTH.size].ljust(_LENGTH.size, b"\0")
-    return _LENGTH.unpack(length)[0] < limit and check_of(length).startswith(begun[_LENGTH.size :])
-
-
 def complete_records(data: bytes | bytearray | memoryview) -> tuple[int, int]:
     """Return how many complete records ``data`` begins with, and their bytes."""
     count = end = 0
@@ -113,17 +102,13 @@ def complete_records(data: bytes | bytearray | memoryview) -> tuple[int, int]:
 
 
 def read_records(file: BinaryIO | RawIOBase, path: str) -> Iterator[bytes]:
-    """Yield the payloads of ``file`` from its position on, without a truncated last record.
+    """Yield the payloads of ``file``, open and binary, from its position on.
 
-    A truncated record is still being written, or was when its writer died. After each payload, and
-    at the end, the file is positioned after the last whole record, so reading can continue there.
-
-    Args:
-        file: An open file, binary.
-        path: Its path, for errors.
+    A truncated record at the end is left out. After each payload, and at the end, the file is
+    positioned after the last whole record, so reading can continue there.
 
     Raises:
-        DataLossError: If a CRC or a length is wrong; it names ``path`` and the offset.
+        DataLossError: A CRC or a length is wrong; it names ``path`` and the offset.
     """
     offset = file.tell()
     size = file.seek(0, os.SEEK_END)
@@ -151,3 +136,106 @@ def _damaged(path: str, offset: int, part: str) -> DataLossError:
     return DataLossError(
         f"{path} is damaged: the {part} of the record at byte {offset} is wrong", path=path
     )
+
+
+FILE_VERSION = "brain.Event:2"
+
+_MESSAGES = {
+    "graph_def": 4,
+    "summary": 5,
+    "session_log": 7,
+    "tagged_run_metadata": 8,
+    "meta_graph_def": 9,
+}
+_VALUE, _TAG, _SIMPLE_VALUE = 1, 1, 2  # of summary.proto
+
+
+class Message(Protocol):
+    """Anything that serializes itself: our messages, and those of Protocol Buffers."""
+
+    def SerializeToString(self) -> bytes:  # noqa: N802 (Protocol Buffers' name)
+        ...
+
+
+class SessionStatus(IntEnum):
+    """An event in the life of a session."""
+
+    STATUS_UNSPECIFIED = 0
+    START = 1
+    STOP = 2
+    CHECKPOINT = 3
+
+
+class SessionLog(NamedTuple):
+    """An entry on the life of a session, for ``FileWriter.add_session_log(session_log, step)``.
+
+    ``START`` at step n makes readers drop the points that earlier sessions wrote from step n on.
+    ``checkpoint_path`` is what was saved or restored, ``msg`` any text.
+    """
+
+    status: int = SessionStatus.STATUS_UNSPECIFIED
+    checkpoint_path: str = ""
+    msg: str = ""
+
+    def SerializeToString(self) -> bytes:  # noqa: N802
+        about = text_field(2, self.checkpoint_path) + text_field(3, self.msg)
+        return int_field(1, self.status) + about
+
+    @classmethod
+    def FromString(cls, message: bytes) -> SessionLog:  # noqa: N802
+        """Return the session log in ``message``. Raises ValueError if it is malformed."""
+        values = dict(fields(message))
+        return cls(
+            SessionStatus(as_int(values.get(1, 0))),
+            as_bytes(values.get(2, b"")).decode(),
+            as_bytes(values.get(3, b"")).decode(),
+        )
+
+
+class Event(NamedTuple):
+    """One record of an event file: a time in seconds since the epoch, a step, and one other field.
+
+    A message is bytes in the wire format, or an object that is serialized when the event is
+    written. An event that was read holds bytes.
+    """
+
+    wall_time: float
+    step: int = 0
+    summary: bytes | Message | None = None
+    session_log: bytes | Message | None = None
+    graph_def: bytes | Message | None = None
+    tagged_run_metadata: bytes | Message | None = None
+    file_version: str | None = None
+    meta_graph_def: bytes | Message | None = None
+
+    def SerializeToString(self) -> bytes:  # noqa: N802
+        """Return the event in the wire format. Raises what a message in it does."""
+        parts = [proto.double_field(1, self.wall_time), int_field(2, self.step)]
+        if self.file_version is not None:
+            parts.append(proto.bytes_field(3, self.file_version.encode()))
+        for name, number in _MESSAGES.items():
+            message = getattr(self, name)
+            if message is not None:
+                content = message if isinstance(message, bytes) else message.SerializeToString()
+                parts.append(proto.bytes_field(number, content))
+        return b"".join(parts)
+
+    @classmethod
+    def FromString(cls, message: bytes) -> Event:  # noqa: N802
+        """Return the event in ``message``. Raises ValueError if it is malformed."""
+        values = dict(fields(message))
+        return cls(
+            wall_time=as_float(values[1]) if 1 in values else 0.0,
+            step=as_int(values.get(2, 0)),
+            file_version=as_bytes(values[3]).decode() if 3 in values else None,
+            **{name: as_bytes(values[i]) for name, i in _MESSAGES.items() if i in values},
+        )
+
+
+def scalar_entry(tag: str, number: float) -> bytes:
+    """Return the value of a Summary with this ``tag`` and ``number``, which its last 4 bytes are.
+
+    Raises UnicodeEncodeError if ``tag`` has lone surrogates.
+    """
+    content = proto.bytes_field(_TAG, tag.encode()) + proto.float_field(_SIMPLE_VALUE, number)
+    return proto.bytes_field(_VALUE, content)

@@ -1,1 +1,1 @@
-"""Reading event files: scalars as columns, everything else when it is touched."""
+"""Reading event files."""

@@ -1,9 +1,4 @@
-"""``RecordReader``: the records of one file, block by block, without what is damaged.
-
-A header is the length of the payload, uint64, and the masked CRC-32C of the length. The upper four
-bytes of the length are zero for anything below 4 GiB, and a CRC is right by chance once in four
-billion times. So headers are found by comparing whole arrays, whatever the lengths.
-"""
+"""``RecordReader``: the records of one file, block by block, without what is damaged."""
 
 from __future__ import annotations
 
@@ -23,55 +18,38 @@ from runhooks.events.format.record import (
     FRAME_BYTES,
     HEADER_BYTES,
     LIMIT_BYTES,
+    check_of,
     contributions,
     crc32c,
     masked,
-    may_begin_header,
     payload_length,
 )
 from runhooks.events.reading.results import Damage
 from runhooks.stores.path import AnyPath, StorePath
 
-#: A file that is read.
-OpenedFile: TypeAlias = FileIO | BufferedReader
+_File: TypeAlias = FileIO | BufferedReader
 
 _BINARY = getattr(os, "O_BINARY", 0)  # of Windows
-
-
-def open_to_scan(path: AnyPath) -> OpenedFile:
-    """Open ``path`` to be read from some place to the end. Raises OSError."""
-    return path.open_expected() if isinstance(path, StorePath) else open_regular(path)
-
-
-def open_to_look(path: AnyPath) -> OpenedFile:
-    """Open ``path`` to read a few bytes. Raises OSError."""
-    return path.open() if isinstance(path, StorePath) else open_regular(path)
 
 
 def read_places(path: AnyPath, places: Sequence[tuple[int, int]]) -> list[bytes]:
     """Return the bytes of ``path`` at ``places``, sorted, each where it begins and ends."""
     if isinstance(path, StorePath):
         return path.read_ranges(places)
-    contents = []
-    with open_regular(path) as file:
-        for begin, end in places:
-            file.seek(begin)
-            contents.append(file.read(end - begin))
-    return contents
+    with _opened(path) as file:
+        return [_read_at(file, begin, end - begin) for begin, end in places]
 
 
-def version_of(path: AnyPath) -> tuple[int, float] | None:
+def _version_of(path: AnyPath) -> tuple[int, float] | None:
     """Return what differs once an object was written again; None if only its content tells."""
     return path.stat() if isinstance(path, StorePath) else None
 
 
-def size_of(file: OpenedFile) -> int:
-    """Return the size of ``file`` in bytes."""
+def _size_of(file: _File) -> int:
     return file.seek(0, os.SEEK_END)
 
 
-def open_regular(path: Path) -> FileIO:
-    """Open the regular file ``path`` to be read. Raises OSError if it is anything else."""
+def _opened(path: Path) -> FileIO:
     # Without blocking: a FIFO would wait for somebody to write.
     file = FileIO(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | _BINARY))
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -81,29 +59,17 @@ def open_regular(path: Path) -> FileIO:
 
 
 _LENGTH_BYTES = 8
-_STRIDE = 1 << 18  # bytes searched together: the arrays stay in the cache
+_STRIDE = 1 << 18  # bytes: the arrays stay in the cache
 _FEW = 32
-_WORTH = 3  # times as much as a few records take: more than that is searched at once
+_WORTH = 3  # times what a few records take is searched at once
 _SMALL = 512  # bytes: larger records are walked one by one
 
-Found = tuple[NDArray[np.int64], NDArray[np.int64]]
+_Found: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
-def find_headers(data: bytes | bytearray, begin: int, end: int) -> Found:
-    """Return where headers start in ``data[begin:end]``, sorted, and their lengths: int64 ``[n]``.
-
-    Headers inside a payload are found too; lengths of 4 GiB and more are not.
-    """
-    zero = _zeros(data, begin, end)
-    return _checked(data, begin, np.flatnonzero(_fours(zero)))
-
-
-def walk(data: bytes | bytearray, size: int) -> Found:
-    """Return where the complete records of ``data[:size]`` start, from 0 on, and their lengths.
-
-    There is no gap between them; the walk ends where no complete record begins.
-    """
-    pieces: list[Found] = []
+def _walk(data: bytearray, size: int) -> _Found:
+    """Return the records of ``data[:size]``, without a gap, up to what is none."""
+    pieces: list[_Found] = []
     at = 0
     while True:
         begin = at
@@ -121,10 +87,10 @@ def walk(data: bytes | bytearray, size: int) -> Found:
 
 
 def _zeros(data: bytes | bytearray, begin: int, end: int) -> NDArray[np.bool_]:
-    """Return which bytes from ``begin + 4`` on are zero, for headers that start before ``end``."""
+    """Return which bytes from ``begin + 4`` on are zero, for headers before ``end``."""
     count = min(end, len(data) - HEADER_BYTES + 1) - begin
     if count <= 0:
-        return np.zeros(5, np.bool_)  # no header
+        return np.zeros(5, np.bool_)
     zero: NDArray[np.bool_] = np.frombuffer(data, np.uint8, count + 4, begin + 4) == 0
     return zero
 
@@ -136,7 +102,8 @@ def _fours(zero: NDArray[np.bool_]) -> NDArray[np.bool_]:
     return fours
 
 
-def _checked(data: bytes | bytearray, begin: int, places: NDArray[np.int64]) -> Found:
+def _checked(data: bytes | bytearray, begin: int, places: NDArray[np.int64]) -> _Found:
+    """Return the headers that begin at ``places`` behind ``begin``."""
     starts = places + begin
     headers = np.ndarray((len(data) - HEADER_BYTES + 1,), f"V{HEADER_BYTES}", data, 0, (1,))[starts]
     words = headers.view("<u4").reshape(-1, 3)
@@ -153,12 +120,12 @@ def _checks(lengths: NDArray[np.uint32]) -> NDArray[np.uint32]:
     return masked(crcs)
 
 
-def _end(found: Found, at: int) -> int:
+def _end(found: _Found, at: int) -> int:
     starts, lengths = found
     return int(starts[-1] + lengths[-1]) + FRAME_BYTES if len(starts) else at
 
 
-def _walk_few(data: bytes | bytearray, at: int, size: int) -> Found:
+def _walk_few(data: bytes | bytearray, at: int, size: int) -> _Found:
     starts, lengths = [], []
     for _ in range(_FEW):
         length = payload_length(data, at)
@@ -170,11 +137,11 @@ def _walk_few(data: bytes | bytearray, at: int, size: int) -> Found:
     return np.array(starts, np.int64), np.array(lengths, np.int64)
 
 
-def _walk_stride(data: bytes | bytearray, at: int, size: int) -> Found:
+def _walk_stride(data: bytes | bytearray, at: int, size: int) -> _Found:
     zero = _zeros(data, at, at + _STRIDE)
     likely = _fours(zero)
-    # The zeros of a length end where its CRC begins, except for the few whose CRC begins with a
-    # zero: of these we take the short ones, and leave the others to the walk one by one.
+    # The zeros of a length end where its CRC begins, but for a few whose CRC begins with a zero:
+    # of these we take the short ones, and leave the others to the walk one by one.
     likely[3:] &= ~zero[7:] | likely[:-3]
     starts, lengths = _checked(data, at, np.flatnonzero(likely))
     ends = starts + lengths + FRAME_BYTES
@@ -196,39 +163,31 @@ def _walk_stride(data: bytes | bytearray, at: int, size: int) -> Found:
 BAD_PAYLOAD = "the payload of the record has a wrong CRC"
 
 _SMALLEST, _LARGEST = 1 << 18, 1 << 20  # bytes of a block
-_PIECE = 1 << 20  # bytes of a payload that are verified together
-_WORD = 8  # bytes
-_FIRST = 1 << 16  # bytes; the first event of a file, its version, has some dozens
-_HEAD = 64  # bytes at the beginning that identify a file: they include its first wall time
+_PIECE = 1 << 20
+_WORD = 8
+_FIRST = 1 << 16  # bytes: the first event of a file is shorter
+_HEAD = 64  # bytes that identify a file: its first wall time is in them
 
 
 class Block(NamedTuple):
-    """Some complete records: their starts and lengths, ``found`` in ``data``.
+    """Some complete records, ``found`` in ``data``, which is at ``offset`` of the file.
 
-    Only the last payload has been verified. All others are followed by a record, so at least their
-    lengths are right. ``offset``: the place of ``data`` in the file.
+    Only the last payload has been verified, but all lengths: a record follows each of the others.
     """
 
     data: bytearray
     offset: int
-    found: Found
+    found: _Found
 
-    @property
-    def last(self) -> int | None:
-        """The place in the file where the last record begins; None if there is none."""
-        starts, _ = self.found
-        return self.offset + int(starts[-1]) if len(starts) else None
-
-    @property
-    def end(self) -> int:
-        """The place in the file where the last record ends."""
+    def place(self, record: int) -> tuple[int, int]:
+        """Return where ``record`` begins in the file, and its size in bytes."""
         starts, lengths = self.found
-        return self.offset + int(starts[-1] + lengths[-1]) + FRAME_BYTES
+        return self.offset + int(starts[record]), int(lengths[record]) + FRAME_BYTES
 
     def rows(self, index: NDArray[np.int64], length: int) -> NDArray[np.uint8]:
         """Return the records ``index``, of ``length`` bytes of payload each, as rows of an array.
 
-        A row is a whole number of words of 8 bytes, so meaningless bytes may follow the record.
+        A row is a whole number of words, so meaningless bytes may follow the record.
         """
         width = -(-(length + FRAME_BYTES) // _WORD) * _WORD
         windows = np.ndarray((len(self.data) - width + 1,), f"V{width}", self.data, 0, (1,))
@@ -236,7 +195,6 @@ class Block(NamedTuple):
         return windows[starts[index]].view(np.uint8).reshape(-1, width)
 
     def without_last(self) -> Block:
-        """Return all but the last record."""
         starts, lengths = self.found
         return self._replace(found=(starts[:-1], lengths[:-1]))
 
@@ -244,12 +202,7 @@ class Block(NamedTuple):
 class RecordReader:
     """Reads the records of the file ``path``, and those that are appended later.
 
-    Attributes:
-        path: The file.
-        offset: The place of the next record.
-        size: The size of the file when it was last read.
-        records: Number of sound records that were read.
-        partial: Bytes of a truncated record at the end.
+    ``partial``: bytes of a truncated one at the end.
     """
 
     def __init__(self, path: AnyPath) -> None:
@@ -266,79 +219,73 @@ class RecordReader:
 
     @property
     def damages(self) -> list[Damage]:
-        """The stretches that were skipped, in order."""
         last = [damage for damage in (self._tail, self._unreadable) if damage]
         return sorted(self._passed) + last
 
     def is_replaced(self, path: AnyPath) -> bool:
-        """Return whether there is another file now, or a shorter one, or none.
-
-        ``path``: the path of the file, as it was found last.
-        """
+        """Return whether there is another file now, at ``path``, or a shorter one, or none."""
         self.path = path
         # An inode tells less: file systems reuse it, and some make it up at each call.
         try:
-            if self._version is not None and version_of(path) == self._version:
+            if self._version is not None and _version_of(path) == self._version:
                 return False
-            with open_to_look(path) as file:
-                if size_of(file) < self.size:
+            with path.open() if isinstance(path, StorePath) else _opened(path) as file:
+                if _size_of(file) < self.size:
                     return True
                 file.seek(0)
                 return file.read(len(self._head)) != self._head
         except FileNotFoundError:
             return True
-        except OSError:  # reading it says so
+        except OSError:
             return False
 
     def blocks(self) -> Iterator[Block]:
-        """Yield the new records, up to the present end of the file.
-
-        Raises OSError if the file cannot be read.
-        """
+        """Yield the new records, up to the present end of the file. Raises OSError."""
         self._unreadable = None
-        with open_to_scan(self.path) as file:
-            size = size_of(file)
-            self._version = version_of(self.path)
+        path = self.path
+        with path.open_expected() if isinstance(path, StorePath) else _opened(path) as file:
+            size = _size_of(file)
+            self._version = _version_of(path)
             if size <= self.size:
-                return  # nothing is new
+                return
             self._tail, self.partial = None, 0
             reach = _SMALLEST
             while reach and self.offset < size:
                 reach = min(reach, size - self.offset)
                 block = self._load(file, reach)
-                begin = block.last
-                if begin is None:
+                if not len(block.found[0]):
                     reach = self._pass_obstacle(file, size, reach)
-                elif _is_sound(file, begin, size):
-                    self.offset = block.end
+                    continue
+                begin, length = block.place(-1)
+                if _is_sound(file, begin, size):
+                    self.offset = begin + length
                     reach = max(min(2 * reach, _LARGEST), _SMALLEST)
                     yield self._counted(block)
                 else:
                     self.offset = begin
                     yield self._counted(block.without_last())
-                    reach = self._pass_bad_payload(file, block.end, size)
+                    reach = self._pass_bad_payload(file, begin + length, size)
             self.size = size
 
     def skip_rest(self, error: OSError) -> None:
-        """Note that the file cannot be read from the offset on, until it is tried again."""
+        """Note that the file cannot be read from the offset on."""
         reason = f"it cannot be read: {error.strerror or error}"
         self._unreadable = Damage(self.path, self.offset, 0, reason)
 
     def bad_payload(self, offset: int, length: int) -> None:
-        """Note that a record of a block has a wrong CRC."""
         self.records -= 1
         self._pass(offset, length, BAD_PAYLOAD)
 
     def _pass(self, offset: int, skipped: int, reason: str) -> None:
         self._passed.append(Damage(self.path, offset, skipped, reason))
 
-    def _load(self, file: OpenedFile, length: int) -> Block:
+    def _load(self, file: _File, length: int) -> Block:
         data = bytearray(length + _WORD - 1)
         file.seek(self.offset)
         view, got = memoryview(data)[:length], 0
         while got < length and (count := file.readinto(view[got:])):
             got += count
-        return Block(data, self.offset, walk(data, got))
+        return Block(data, self.offset, _walk(data, got))
 
     def _counted(self, block: Block) -> Block:
         self.records += len(block.found[0])
@@ -346,7 +293,7 @@ class RecordReader:
             self._head = bytes(block.data[: min(_HEAD, self.offset)])
         return block
 
-    def _pass_bad_payload(self, file: OpenedFile, end: int, size: int) -> int:
+    def _pass_bad_payload(self, file: _File, end: int, size: int) -> int:
         """Move past the record at the offset; return how many bytes to read next, 0 at the end."""
         begin = self.offset
         if size - end < HEADER_BYTES:
@@ -355,33 +302,36 @@ class RecordReader:
             self.partial = size - end
             return 0
         if payload_length(_read_at(file, end, HEADER_BYTES)) is None:
-            # Its length is wrong, or it was truncated and the next records are inside it.
+            # Its length is wrong, or it was truncated and the next ones are inside it.
             return self._pass_to_next_sound(file, size, BAD_PAYLOAD)
         self.offset = end
         self._pass(begin, end - begin, BAD_PAYLOAD)
         return _SMALLEST
 
-    def _pass_obstacle(self, file: OpenedFile, size: int, reach: int) -> int:
-        """Move past what is not a record; return how many bytes to read next, 0 at the end."""
+    def _pass_obstacle(self, file: _File, size: int, reach: int) -> int:
+        """Move past what is not a record; likewise."""
         rest = size - self.offset
         length = payload_length(_read_at(file, self.offset, HEADER_BYTES))
         if length is not None and length >= LIMIT_BYTES:
             return self._pass_to_next_sound(file, size, "the length of the record is impossible")
         if length is not None and reach < length + FRAME_BYTES <= rest:
-            return length + FRAME_BYTES  # more than was read
+            return length + FRAME_BYTES
         if length is not None or self._is_begun(file, rest):
             self.partial = rest
             return 0
         return self._pass_to_next_sound(file, size, "no record begins here")
 
-    def _is_begun(self, file: OpenedFile, rest: int) -> bool:
-        """Return whether the last ``rest`` bytes of the file may be the start of a header."""
+    def _is_begun(self, file: _File, rest: int) -> bool:
+        """Return whether the last ``rest`` bytes may be the start of a header."""
         if rest >= HEADER_BYTES:
             return False
+        begun = _read_at(file, self.offset, rest)
+        length = begun[:_LENGTH_BYTES].ljust(_LENGTH_BYTES, b"\0")
         limit = LIMIT_BYTES if self.offset else _FIRST
-        return may_begin_header(_read_at(file, self.offset, rest), limit)
+        is_below = int.from_bytes(length, "little") < limit
+        return is_below and check_of(length).startswith(begun[_LENGTH_BYTES:])
 
-    def _pass_to_next_sound(self, file: OpenedFile, size: int, reason: str) -> int:
+    def _pass_to_next_sound(self, file: _File, size: int, reason: str) -> int:
         begin = self.offset
         found = _next_sound(file, begin + 1, size) if size - begin > FRAME_BYTES else None
         if found is None:
@@ -393,12 +343,12 @@ class RecordReader:
         return _SMALLEST
 
 
-def _next_sound(file: OpenedFile, offset: int, size: int) -> int | None:
-    """Return the place of the first record from ``offset`` on with two right CRCs, or None."""
+def _next_sound(file: _File, offset: int, size: int) -> int | None:
+    """Return the place of the first sound record from ``offset`` on, or None."""
     reach = 1 << 12
     while offset < size:
         data = _read_at(file, offset, min(reach + HEADER_BYTES - 1, size - offset))
-        starts, lengths = find_headers(data, 0, len(data))
+        starts, lengths = _checked(data, 0, np.flatnonzero(_fours(_zeros(data, 0, len(data)))))
         for start, length in zip(starts.tolist(), lengths.tolist(), strict=True):
             whole = offset + start + length + FRAME_BYTES <= size
             if whole and _is_sound(file, offset + start, size):
@@ -408,7 +358,7 @@ def _next_sound(file: OpenedFile, offset: int, size: int) -> int | None:
     return None
 
 
-def _is_sound(file: OpenedFile, offset: int, size: int) -> bool:
+def _is_sound(file: _File, offset: int, size: int) -> bool:
     length = payload_length(_read_at(file, offset, HEADER_BYTES))
     if length is None or offset + length + FRAME_BYTES > size:
         return False
@@ -422,6 +372,6 @@ def _is_sound(file: OpenedFile, offset: int, size: int) -> bool:
     return masked(crc).to_bytes(4, "little") == _read_at(file, end, 4)
 
 
-def _read_at(file: OpenedFile, offset: int, length: int) -> bytes:
+def _read_at(file: _File, offset: int, length: int) -> bytes:
     file.seek(offset)
     return file.read(length)

@@ -1,31 +1,141 @@
-"""The contents of one event file, and of the files of one run without what was replaced later."""
+"""The contents of a block, of an event file, and of a run without what was replaced later."""
 
 from __future__ import annotations
 
 import bisect
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from runhooks.errors import DataLossError
-from runhooks.events.format.event import SessionStatus
-from runhooks.events.format.record import FRAME_BYTES
-from runhooks.events.reading.block_contents import BlockContents
+from runhooks.events.format.proto import as_float, signed
+from runhooks.events.format.record import HEADER_BYTES, SessionLog, SessionStatus, check_of
 from runhooks.events.reading.blocks import Block, RecordReader, read_places
-from runhooks.events.reading.columns import ScalarStore, concatenated
-from runhooks.events.reading.messages import HPARAMS, TagMetadata
+from runhooks.events.reading.messages import (
+    GRAPH_DEF,
+    HPARAMS,
+    SCALAR,
+    SESSION_LOG_FIELD,
+    ParsedValue,
+    TagMetadata,
+    kind_of,
+    parse_event,
+    text_at,
+)
 from runhooks.events.reading.results import Damage, Point, Points, Scalars
-from runhooks.events.reading.rows import RowDecoders
-from runhooks.events.reading.values import decode_message
+from runhooks.events.reading.rows import (
+    FEW_ROWS,
+    RowDecoders,
+    ScalarRows,
+    ScalarStore,
+    SingleScalar,
+    concatenated,
+    in_order,
+)
+from runhooks.events.reading.values import decode_message, decode_value
 from runhooks.stores.path import AnyPath
+
+_LONG = 1 << 14  # bytes: longer payloads are decoded one by one
+
+
+class OtherPoint(NamedTuple):
+    """A point that is not a scalar; its value is the message ``data[begin:end]`` of the block."""
+
+    record: int
+    tag_id: int
+    kind: str
+    step: int
+    wall_time: float
+    begin: int
+    end: int
+
+
+class BlockContents:
+    """The wanted contents of ``block``, in the order in which they were written."""
+
+    def __init__(self, block: Block, rows: RowDecoders, metadata: TagMetadata) -> None:
+        self.points: list[OtherPoint] = []
+        self.logs: list[tuple[int, Point]] = []
+        self.graph: tuple[int, int] | None = None
+        self.damaged: list[int] = []
+        self.malformed: list[tuple[int, str]] = []
+        self._singles: list[SingleScalar] = []
+        self._wanted = rows.wanted
+        self._metadata = metadata
+        starts, lengths = block.found
+        found: list[ScalarRows] = []
+        left: list[NDArray[np.int64]] = [np.empty(0, np.int64)]
+        for length, index in _by_length(lengths):
+            if length > _LONG or len(index) < FEW_ROWS:
+                left.append(index)
+            else:
+                records = block.rows(index, length)
+                scalars, unread = rows.decode(index, records, length, metadata)
+                found += scalars
+                left.append(unread)
+        records_left = np.sort(np.concatenate(left))
+        first = starts[records_left] + HEADER_BYTES
+        places = (records_left, first, first + lengths[records_left])
+        for record, begin, end in zip(*(column.tolist() for column in places), strict=True):
+            payload = bytes(memoryview(block.data)[begin:end])
+            if check_of(payload) != block.data[end : end + 4]:
+                self.damaged.append(record)
+                continue
+            try:
+                self._decode(record, begin, payload)
+            except ValueError as error:
+                self.malformed.append((record, str(error)))
+        self.scalars = in_order(len(starts), found, self._singles)
+
+    def _decode(self, record: int, at: int, payload: bytes) -> None:
+        event = parse_event(payload)
+        step = signed(event.step.value) if event.step else 0
+        at_time = event.wall_time
+        wall_time = as_float(payload[at_time.begin : at_time.end]) if at_time else 0.0
+        for value in event.values:
+            self._decode_value(record, at, step, wall_time, payload, value)
+        if event.number == SESSION_LOG_FIELD:
+            message = b"".join(payload[field.begin : field.end] for field in event.contents)
+            log = SessionLog.FromString(message)
+            self.logs.append((record, Point(step, wall_time, log)))
+        elif event.number == GRAPH_DEF:
+            self.graph = at + event.contents[-1].begin, at + event.contents[-1].end
+
+    def _decode_value(
+        self, record: int, at: int, step: int, wall_time: float, payload: bytes, value: ParsedValue
+    ) -> None:
+        tag = text_at(payload, value.tag)
+        metadata = self._metadata.of_value(payload, value, tag)
+        kind = kind_of(value, metadata)
+        if kind is None or (tag_id := self._wanted.id(kind, tag)) < 0:
+            return
+        if kind == SCALAR:
+            number = decode_value(payload, value, kind, metadata)
+            self._singles.append((record, tag_id, step, number, wall_time))
+        else:
+            place = at + value.begin, at + value.end
+            self.points.append(OtherPoint(record, tag_id, kind, step, wall_time, *place))
+
+
+def _by_length(lengths: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """Yield each length and the indices of its records; one above 65534 may come repeatedly."""
+    if not len(lengths):
+        return
+    order = np.argsort(lengths.clip(0, 65535).astype(np.uint16), kind="stable")  # by radix
+    in_order = lengths[order]
+    bounds = [0, *(np.flatnonzero(in_order[1:] != in_order[:-1]) + 1).tolist(), len(order)]
+    for begin, end in itertools.pairwise(bounds):
+        yield int(in_order[begin]), order[begin:end]
 
 
 class StoredPoint(NamedTuple):
-    """A point that is not a scalar: its value is at ``[begin:end]`` of the file.
+    """A point that is not a scalar, whose value is at ``[begin:end]`` of the file.
 
-    ``segment``: how many sessions started in the file before it was written.
+    ``segment``: how many sessions started in the file before it.
     """
 
     segment: int
@@ -36,22 +146,13 @@ class StoredPoint(NamedTuple):
 
 
 class FileContents:
-    """The contents of the event file ``path``.
+    """The contents of one event file; each session that starts opens a segment.
 
-    Each session that starts opens a segment.
-
-    Attributes:
-        path: The file.
-        records: The reader of its records.
-        starts: The step at which each segment but the first starts.
-        segments: The scalars of each segment.
-        points: The other points, by kind and number of the tag.
-        logs: The session logs.
-        errors: Records whose CRCs are right but whose content is malformed.
+    ``starts``: the step at which each but the first starts. ``points``: by kind and number of the
+    tag. ``errors``: malformed records whose CRCs are right.
     """
 
     def __init__(self, path: AnyPath, rows: RowDecoders, metadata: TagMetadata) -> None:
-        self.path = path
         self.records = RecordReader(path)
         self.starts: list[int] = []
         self.segments = [ScalarStore()]
@@ -62,7 +163,11 @@ class FileContents:
         self._rows = rows
         self._metadata = metadata
 
-    def update(self, skip_unreadable: bool = False) -> int:
+    @property
+    def path(self) -> AnyPath:
+        return self.records.path
+
+    def update(self, skip_unreadable: bool) -> int:
         """Read new records and return the number of new points.
 
         Raises OSError, unless it is to be listed as a damage.
@@ -77,33 +182,27 @@ class FileContents:
             self.records.skip_rest(error)
         return new
 
-    def is_replaced(self, path: AnyPath) -> bool:
-        """Return whether another file has taken the place of the one that was read.
-
-        ``path``: the path as it was found last.
-        """
-        self.path = path
-        return self.records.is_replaced(path)
-
     @property
     def graph(self) -> bytes | None:
-        """The last graph. Raises OSError if the file is gone, DataLossError if it was replaced."""
-        return self._read(*self._graph) if self._graph else None
+        return self.read([self._graph])[0] if self._graph else None
 
-    def encoded(self, points: Sequence[StoredPoint]) -> list[bytes]:
-        """Return the values of ``points`` as they are in the file, each a value of a summary.
+    def read(self, places: Sequence[tuple[int, int]]) -> list[bytes]:
+        """Return what is at ``places``, each where it begins and ends.
 
         Raises OSError if the file is gone, DataLossError if it was replaced.
         """
-        return self._read_all([(point.begin, point.end) for point in points])
+        if not places:
+            return []
+        messages = read_places(self.path, places)
+        if self.records.is_replaced(self.path):
+            raise DataLossError(
+                f"{self.path} was replaced since it was read: call update() to read it",
+                path=str(self.path),
+            )
+        return messages
 
     def value(self, point: StoredPoint, kind: str, tag: str) -> Any:
-        """Return the value of ``point``, which is of this kind and tag.
-
-        Raises:
-            OSError: If the file is gone.
-            DataLossError: If the file was replaced, or the value is malformed.
-        """
+        """Return the value of ``point``. Raises as ``read``, and DataLossError if malformed."""
         try:
             return self._decoded(point, kind, tag)
         except ValueError as error:
@@ -114,7 +213,7 @@ class FileContents:
             ) from error
 
     def undecodable(self) -> list[Damage]:
-        """Return the values, scalars excepted, that are malformed. Raises OSError."""
+        """Return the malformed values, scalars excepted. Raises as ``read``."""
         found = []
         for (kind, tag_id), points in self.points.items():
             for point in points:
@@ -127,81 +226,41 @@ class FileContents:
         return found
 
     def _decoded(self, point: StoredPoint, kind: str, tag: str) -> Any:
-        message = self._read(point.begin, point.end)
+        (message,) = self.read([(point.begin, point.end)])
         return decode_message(message, tag, kind, self._metadata)
 
     def _take(self, block: Block, found: BlockContents) -> int:
         for record in found.damaged:
-            self.records.bad_payload(*_place(block, record))
+            self.records.bad_payload(*block.place(record))
         for record, reason in found.malformed:
-            self.errors.append(Damage(self.path, *_place(block, record), reason))
-        starts = [it for it in found.logs if it[1].value.status == SessionStatus.START]
+            self.errors.append(Damage(self.path, *block.place(record), reason))
         first = len(self.starts)
         scalars, begin = found.scalars, 0
-        for record, log in starts:
+        records = []
+        for record, log in found.logs:
+            self.logs.append(log)
+            if log.value.status != SessionStatus.START:
+                continue
             end = int(scalars.first[record])
             self.segments[-1].add(scalars, begin, end)
             begin = end
             self.starts.append(log.step)
             self.segments.append(ScalarStore())
+            records.append(record)
         self.segments[-1].add(scalars, begin, len(scalars.ids))
-        records = [record for record, _ in starts]
         for point in found.points:
             segment = first + bisect.bisect_left(records, point.record)
             place = block.offset + point.begin, block.offset + point.end
             self.points.setdefault((point.kind, point.tag_id), []).append(
                 StoredPoint(segment, point.step, point.wall_time, *place)
             )
-        self.logs += [log for _, log in found.logs]
         if found.graph:
             self._graph = block.offset + found.graph[0], block.offset + found.graph[1]
         return len(scalars.ids) + len(found.points)
 
-    def _read(self, begin: int, end: int) -> bytes:
-        (message,) = self._read_all([(begin, end)])
-        return message
-
-    def _read_all(self, places: Sequence[tuple[int, int]]) -> list[bytes]:
-        if not places:
-            return []
-        messages = read_places(self.path, places)
-        if self.is_replaced(self.path):
-            raise DataLossError(
-                f"{self.path} was replaced since it was read: call update() to read it",
-                path=str(self.path),
-            )
-        return messages
-
-
-def _place(block: Block, record: int) -> tuple[int, int]:
-    """Return where ``record`` begins in the file, and its size in bytes."""
-    starts, lengths = block.found
-    return block.offset + int(starts[record]), int(lengths[record]) + FRAME_BYTES
-
-
-def limits(files: Sequence[FileContents]) -> list[list[int | None]]:
-    """Return, for each segment of each file, the first step that later sessions replaced.
-
-    None: no session started later.
-    """
-    limit: int | None = None
-    of_files = []
-    for file in reversed(files):
-        of_file = [limit]
-        for start in reversed(file.starts):
-            limit = start if limit is None else min(start, limit)
-            of_file.append(limit)
-        of_files.append(of_file[::-1])
-    return of_files[::-1]
-
 
 class RunContents:
-    """The contents of the event files of one run, in order.
-
-    Args:
-        rows: Those of all runs that are read together.
-        purge: Whether to leave out points from the step on at which a later session started.
-    """
+    """The contents of the event files of one run; ``purge``: without what was repeated later."""
 
     def __init__(self, rows: RowDecoders, purge: bool) -> None:
         self.metadata = TagMetadata()
@@ -213,31 +272,37 @@ class RunContents:
     def update(self, paths: Sequence[AnyPath], skip_unreadable: bool = False) -> int:
         """Read what is new in the files ``paths``, sorted; return the number of new points.
 
-        All other files are dropped. Raises OSError, unless files that cannot be read are to be
-        skipped and listed as damages.
+        All other files are dropped. Raises OSError, unless it is to be listed as a damage.
         """
         known = {file.path: file for file in self.files}
         self.files = [self._file(known.get(path), path) for path in paths]
         try:
             return sum(file.update(skip_unreadable) for file in self.files)
         finally:
-            self._limits = (
-                limits(self.files)
-                if self._purge
-                else [[None] * len(file.segments) for file in self.files]
-            )
+            self._set_limits()
+
+    def _set_limits(self) -> None:
+        """Find the first step of each segment that later sessions replaced, or None."""
+        limit: int | None = None
+        self._limits = []
+        for file in reversed(self.files):
+            of_file = [limit]
+            for start in reversed(file.starts):
+                if self._purge:
+                    limit = start if limit is None else min(start, limit)
+                of_file.append(limit)
+            self._limits.append(of_file[::-1])
+        self._limits.reverse()
 
     def _file(self, known: FileContents | None, path: AnyPath) -> FileContents:
-        if known is not None and not known.is_replaced(path):
+        if known is not None and not known.records.is_replaced(path):
             return known
         return FileContents(path, self._rows, self.metadata)
 
     def scalars(self, tag_id: int) -> Scalars:
-        """Return the scalars of the tag."""
         return concatenated(self.scalars_of_files(tag_id))
 
     def scalars_of_files(self, tag_id: int) -> list[Scalars]:
-        """Return the scalars of the tag in each file, in order."""
         found = []
         for file, of_file in zip(self.files, self._limits, strict=True):
             pieces = [
@@ -248,24 +313,26 @@ class RunContents:
             found.append(concatenated(pieces))
         return found
 
-    def points_of_files(self, kind: str, tag_id: int) -> list[list[StoredPoint]]:
-        """Return the points of this kind and tag in each file, in order."""
+    def points_of_files(
+        self, kind: str, tag_id: int
+    ) -> Iterator[tuple[FileContents, list[StoredPoint]]]:
+        """Yield each file and its points of this kind and tag, in order."""
         is_kept = kind == HPARAMS  # no step makes them, so that none makes them again
-        return [
-            [
-                point
-                for point in file.points.get((kind, tag_id), ())
-                if is_kept or (limit := of_file[point.segment]) is None or point.step < limit
-            ]
-            for file, of_file in zip(self.files, self._limits, strict=True)
-        ]
+        for file, of_file in zip(self.files, self._limits, strict=True):
+            yield (
+                file,
+                [
+                    point
+                    for point in file.points.get((kind, tag_id), ())
+                    if is_kept or (limit := of_file[point.segment]) is None or point.step < limit
+                ],
+            )
 
     def points(self, kind: str, tag_id: int) -> Points:
-        """Return the points of this kind and tag, which are decoded when they are used."""
-        tag = self._name(tag_id)
+        tag = self._rows.wanted.names[tag_id]
         found = [
             (point, partial(file.value, point, kind, tag))
-            for file, points in zip(self.files, self.points_of_files(kind, tag_id), strict=True)
+            for file, points in self.points_of_files(kind, tag_id)
             for point in points
         ]
         return Points(
@@ -275,41 +342,31 @@ class RunContents:
         )
 
     def encoded_points(self, kind: str, tag_id: int) -> list[tuple[StoredPoint, bytes]]:
-        """Return the points of this kind and tag, each with its value of a summary as bytes.
-
-        Raises OSError if a file is gone, DataLossError if it was replaced.
-        """
+        """Return the points with their values as bytes. Raises as ``read``."""
         return [
             pair
-            for file, points in zip(self.files, self.points_of_files(kind, tag_id), strict=True)
-            for pair in zip(points, file.encoded(points), strict=True)
+            for file, points in self.points_of_files(kind, tag_id)
+            for pair in zip(points, file.read([(it.begin, it.end) for it in points]), strict=True)
         ]
 
     def scalar_tags(self) -> dict[str, int]:
-        """Return the tags with scalars, and their numbers."""
         sure: set[int] = set()
         unsure: set[int] = set()
         for file, of_file in zip(self.files, self._limits, strict=True):
             for segment, limit in zip(file.segments, of_file, strict=True):
                 (sure if limit is None else unsure).update(segment.columns())
         sure.update(i for i in unsure - sure if len(self.scalars(i).steps))
-        return {self._name(tag_id): tag_id for tag_id in sorted(sure)}
+        return {self._rows.wanted.names[tag_id]: tag_id for tag_id in sorted(sure)}
 
     def point_tags(self) -> dict[tuple[str, str], int]:
-        """Return the kinds and tags of other points, and the numbers."""
         keys = dict.fromkeys(key for file in self.files for key in file.points)
         return {
-            (kind, self._name(tag_id)): tag_id
+            (kind, self._rows.wanted.names[tag_id]): tag_id
             for kind, tag_id in keys
-            if any(self.points_of_files(kind, tag_id))
+            if any(points for _, points in self.points_of_files(kind, tag_id))
         }
-
-    def _name(self, tag_id: int) -> str:
-        return self._rows.wanted.names[tag_id]
 
 
 def _before(scalars: Scalars, limit: int) -> Scalars:
     keep = scalars.steps < limit
-    if keep.all():
-        return scalars
-    return Scalars(scalars.steps[keep], scalars.values[keep], scalars.wall_times[keep])
+    return scalars if keep.all() else Scalars._make(column[keep] for column in scalars)

@@ -10,9 +10,7 @@ from typing import NamedTuple
 from runhooks.events.reading.results import Damage
 from runhooks.stores.path import AnyPath, StorePath
 
-_IN_THE_NAME = "tfevents"
 _DIGITS = re.compile(r"(?<![0-9])(?<![0-9]\.)([0-9]+)")  # not those behind a decimal point
-_NO_EVENTS = ".profile-empty"  # left by TensorFlow's profiler to mark a run
 
 
 class FoundRun(NamedTuple):
@@ -23,31 +21,21 @@ class FoundRun(NamedTuple):
 
     @property
     def is_file(self) -> bool:
-        """Whether it is one event file that was named."""
         return self.files == [self.path]
 
 
-class FoundRuns(NamedTuple):
-    """Runs by name, in natural order, and directories that cannot be read."""
+def find_runs(path: AnyPath) -> tuple[dict[str, FoundRun], list[Damage]]:
+    """Return the runs in ``path`` by name, in natural order, and unreadable directories.
 
-    runs: dict[str, FoundRun]
-    unreadable: list[Damage]
+    No directory is entered twice: what is in ``path`` has its own name, not that of a link. In a
+    store, the files are listed in one go, and are about to be read.
 
-
-def find_runs(path: AnyPath) -> FoundRuns:
-    """Return the runs in ``path``, a file or a directory.
-
-    Symbolic links are followed, but no directory is entered twice: what is in ``path`` has its own
-    name, not that of a link. In a store, the files are listed in one go, and are about to be read.
-
-    Raises:
-        FileNotFoundError: If ``path`` is neither.
-        OSError: If a store cannot be listed.
+    Raises FileNotFoundError if there is nothing, OSError if a store cannot be listed.
     """
     if isinstance(path, StorePath):
-        return FoundRuns(_listed(path), [])
+        return _listed(path), []
     if path.is_file():
-        return FoundRuns({".": FoundRun(path, [path])}, [])
+        return {".": FoundRun(path, [path])}, []
     if not path.is_dir():
         raise _not_there(path)
     runs: dict[str, FoundRun] = {}
@@ -56,24 +44,22 @@ def find_runs(path: AnyPath) -> FoundRuns:
     for folder, folders, names in os.walk(path, onerror=errors.append, followlinks=True):
         try:
             status = Path(folder).stat()
-        except FileNotFoundError:  # just removed
+        except FileNotFoundError:
             continue
         if (status.st_dev, status.st_ino) in entered:
             folders.clear()
             continue
         entered.add((status.st_dev, status.st_ino))
         folders[:] = sorted(it for it in folders if not _leads_back(Path(folder, it), root))
-        files: list[AnyPath] = [
-            Path(folder, name) for name in sorted(names) if _is_event_file(name)
-        ]
+        files = [Path(folder, name) for name in sorted(names) if _is_event_file(name)]
         if files:
-            runs[Path(folder).relative_to(path).as_posix()] = FoundRun(Path(folder), files)
+            runs[Path(folder).relative_to(path).as_posix()] = FoundRun(Path(folder), [*files])
     unreadable = [
         Damage(Path(error.filename), 0, 0, f"it cannot be read: {error.strerror}")
         for error in errors
         if not isinstance(error, FileNotFoundError)
     ]
-    return FoundRuns({name: runs[name] for name in sorted(runs, key=natural)}, unreadable)
+    return {name: runs[name] for name in sorted(runs, key=_natural)}, unreadable
 
 
 def _leads_back(folder: Path, root: Path) -> bool:
@@ -81,11 +67,8 @@ def _leads_back(folder: Path, root: Path) -> bool:
     return folder.is_symlink() and folder.resolve().is_relative_to(root)
 
 
-def natural(name: str) -> tuple[list[str | int], str]:
-    """Return a key that sorts the numbers in names by value: ``r2`` before ``r10``.
-
-    ``rate-0.02`` comes before ``rate-0.1``.
-    """
+def _natural(name: str) -> tuple[list[str | int], str]:
+    """Return a key that sorts ``r2`` before ``r10``, and ``rate-0.02`` before ``rate-0.1``."""
     parts = _DIGITS.split(name)
     return [int(it) if index % 2 else it for index, it in enumerate(parts)], name
 
@@ -117,7 +100,7 @@ def _listed(path: StorePath) -> dict[str, FoundRun]:
         if _is_event_file(file.name):
             files.setdefault(file.parent, []).append(file)
     runs = {folder.relative_to(path).as_posix(): folder for folder in files}
-    names = sorted(runs, key=natural)
+    names = sorted(runs, key=_natural)
     path.expect(file for name in names for file in files[runs[name]])
     return {name: FoundRun(runs[name], [*files[runs[name]]]) for name in names}
 
@@ -127,4 +110,5 @@ def _not_there(path: AnyPath) -> FileNotFoundError:
 
 
 def _is_event_file(name: str) -> bool:
-    return _IN_THE_NAME in name and not name.endswith(_NO_EVENTS)
+    # The other is left by TensorFlow's profiler to mark a run.
+    return "tfevents" in name and not name.endswith(".profile-empty")

@@ -1,7 +1,7 @@
 """The fields of one event, the metadata of its values, and the tags that are wanted.
 
-Field numbers are those of TensorFlow's ``event.proto``, ``summary.proto`` and ``tensor.proto``. Of
-fields that exclude each other the last counts, as in Protocol Buffers.
+Of fields that exclude each other the last counts, as in Protocol Buffers. Format: TensorFlow's
+``event.proto`` and ``summary.proto``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from runhooks.events.format.proto import (
     as_int,
     fields,
     locate_fields,
-    signed,
 )
 
 GRAPH_DEF, SUMMARY, SESSION_LOG_FIELD = 4, 5, 7
@@ -36,10 +35,7 @@ _ONE_OF_VALUE = frozenset({SIMPLE_VALUE, OLD_HISTOGRAM, IMAGE, HISTOGRAM, AUDIO,
 
 
 class ParsedValue(NamedTuple):
-    """One value of a summary, at ``message[begin:end]``, and its fields, None if absent.
-
-    ``content.number`` is one of the constants above.
-    """
+    """One value of a summary, at ``message[begin:end]``, and its fields, None if absent."""
 
     begin: int
     end: int
@@ -49,11 +45,7 @@ class ParsedValue(NamedTuple):
 
 
 class ParsedEvent(NamedTuple):
-    """The fields of one event; ``wall_time`` and ``step`` are None if absent.
-
-    ``number``: the field that it holds besides, such as ``SUMMARY``; ``contents``: its places.
-    ``values``: the values of its summary.
-    """
+    """The fields of one event; ``number`` is that of the one besides time and step."""
 
     wall_time: LocatedField | None
     step: LocatedField | None
@@ -109,17 +101,6 @@ def parse_value(message: bytes, begin: int, end: int) -> ParsedValue:
     return ParsedValue(begin, end, tag, metadata, content)
 
 
-def wall_time_of(message: bytes, event: ParsedEvent) -> float:
-    """Return the time of ``event``, in seconds since the epoch."""
-    at = event.wall_time
-    return 0.0 if at is None else as_float(message[at.begin : at.end])
-
-
-def step_of(event: ParsedEvent) -> int:
-    """Return the step of ``event``."""
-    return signed(event.step.value) if event.step else 0
-
-
 def text_at(message: bytes, field: LocatedField | None) -> str:
     """Return the string at ``field``; "" if None."""
     return "" if field is None else text_of(message[field.begin : field.end])
@@ -148,7 +129,6 @@ _OF_PLUGIN = {
 }
 _TENSOR = "tensor"
 
-#: All kinds of points, so all but ``SESSION_LOG``.
 KINDS = (*dict.fromkeys([*_OF_CONTENT.values(), *_OF_PLUGIN.values()]), _TENSOR)
 
 
@@ -165,10 +145,9 @@ def parse_metadata(message: bytes) -> Metadata:
     """Return the metadata in ``message``, a SummaryMetadata. Raises ValueError if malformed."""
     found = dict(fields(message))
     plugin = dict(fields(as_bytes(found.get(1, b""))))
-    name, content = as_bytes(plugin.get(1, b"")), as_bytes(plugin.get(2, b""))
-    texts = name, as_bytes(found.get(2, b"")), as_bytes(found.get(3, b""))
-    plugin_name, display_name, description = map(text_of, texts)
-    return Metadata(plugin_name, content, display_name, description)
+    texts = (as_bytes(it) for it in (plugin.get(1, b""), found.get(2, b""), found.get(3, b"")))
+    name, display_name, description = map(text_of, texts)
+    return Metadata(name, as_bytes(plugin.get(2, b"")), display_name, description)
 
 
 def kind_of(value: ParsedValue, metadata: Metadata) -> str | None:
@@ -188,10 +167,9 @@ _NUMBER, _STRING, _BOOL = 2, 3, 4
 
 
 def parse_hparams(content: bytes) -> dict[str, Any]:
-    """Return the hyper-parameters in an HParamsPluginData message, if there are any.
+    """Return the hyper-parameters in an HParamsPluginData message. Raises ValueError if malformed.
 
-    Format: ``tensorboard/plugins/hparams/plugin_data.proto`` and ``google/protobuf/struct.proto``.
-    Values are float, str or bool, or None for anything else. Raises ValueError if malformed.
+    Format: ``tensorboard/plugins/hparams/plugin_data.proto``. Values are float, str, bool or None.
     """
     starts = [it.value for it in fields(content) if it.number == _SESSION_START_INFO]
     entries = [it for start in starts for it in fields(as_bytes(start)) if it.number == _HPARAMS]
@@ -216,17 +194,10 @@ def _hparam(message: bytes) -> float | str | bool | None:
 
 
 class Wanted:
-    """What to decode of the runs that are read together: points of some tags and kinds.
+    """Which points to decode of the runs that are read together.
 
-    Args:
-        tags: Names or shell patterns; None: all.
-        kinds: Some of ``KINDS`` and ``SESSION_LOG``; None: all.
-
-    Attributes:
-        names: The wanted tags that were found, in the order of their numbers.
-
-    Raises:
-        ValueError: If a kind is unknown.
+    ``tags``: names or shell patterns. ``kinds``: some of ``KINDS`` and ``SESSION_LOG``. None: all.
+    ``names``: the wanted tags that were found, by number. Raises ValueError if a kind is unknown.
     """
 
     def __init__(
@@ -235,7 +206,9 @@ class Wanted:
         kinds: str | Sequence[str] | None = None,
     ) -> None:
         patterns = [tags] if isinstance(tags, str) else tags
-        self._pattern = None if patterns is None else _any_of(patterns)
+        # Without patterns: one that matches nothing.
+        any_of = "|".join(map(fnmatch.translate, patterns or ())) or r"(?!)"
+        self._pattern = None if patterns is None else re.compile(any_of)
         self._exact = frozenset(patterns or ())
         self._kinds = {kinds} if isinstance(kinds, str) else None if kinds is None else set(kinds)
         unknown = (self._kinds or set()) - {*KINDS, SESSION_LOG}
@@ -260,35 +233,24 @@ class Wanted:
         return found
 
     def named_kind(self, kind: str) -> bool:
-        """Return whether ``kind`` is wanted and was named."""
         return self._kinds is not None and kind in self._kinds
 
 
-def _any_of(patterns: Sequence[str]) -> re.Pattern[str]:
-    # Without patterns: one that matches nothing.
-    return re.compile("|".join(map(fnmatch.translate, patterns)) or r"(?!)")
-
-
 class TagMetadata:
-    """Keeps the metadata of the tags of one run: some writers send it only once for each tag."""
+    """The first metadata of each tag of one run: some writers send it only once."""
 
     def __init__(self) -> None:
         self._by_tag: dict[str, Metadata] = {}
 
     def of(self, tag: str) -> Metadata:
-        """Return the first metadata of ``tag``."""
         return self._by_tag.get(tag, Metadata())
 
     def add(self, tags: Iterable[str], metadata: Metadata) -> None:
-        """Keep ``metadata`` for those of ``tags`` that have none."""
         for tag in tags:
             self._by_tag.setdefault(tag, metadata)
 
     def of_value(self, message: bytes, value: ParsedValue, tag: str) -> Metadata:
-        """Return the metadata of ``value``, which is in ``message``, or else that of its tag.
-
-        Raises ValueError if it is malformed.
-        """
+        """Return the metadata of ``value``, or that of its tag. Raises ValueError if malformed."""
         if value.metadata is None:
             return self.of(tag)
         metadata = parse_metadata(message[value.metadata.begin : value.metadata.end])

@@ -24,8 +24,8 @@ class Damage(NamedTuple):
 class Scalars(NamedTuple):
     """All points of a scalar tag, in the order in which they were written.
 
-    ``steps``: int64 ``[n]``. ``values``: float64 ``[n]``. ``wall_times``: float64 ``[n]``, seconds
-    since the epoch.
+    ``steps``: int64, ``values``: float64, ``wall_times``: float64, seconds since the epoch;
+    ``[n]``.
     """
 
     steps: NDArray[np.int64]
@@ -44,12 +44,9 @@ class Point(NamedTuple):
 class Points(Sequence[Point]):
     """The points of one tag, in the order in which they were written.
 
-    A point is read from its file and decoded when it is indexed or iterated over. This raises
-    OSError if the file is gone, and DataLossError if the value is malformed.
-
-    Attributes:
-        steps: int64 ``[n]``.
-        wall_times: float64 ``[n]``, seconds since the epoch.
+    ``steps``: int64 ``[n]``. ``wall_times``: float64 ``[n]``, seconds since the epoch. A point is
+    read and decoded when it is indexed or iterated over. This raises OSError if the file is gone,
+    and DataLossError if the value is malformed.
     """
 
     def __init__(
@@ -74,7 +71,7 @@ class Points(Sequence[Point]):
     def __getitem__(self, index: int | slice) -> Point | list[Point]:
         if isinstance(index, slice):
             return [self[at] for at in range(*index.indices(len(self)))]
-        at = range(len(self))[index]  # raises IndexError
+        at = range(len(self))[index]
         return Point(int(self.steps[at]), float(self.wall_times[at]), self._value(at))
 
     def __repr__(self) -> str:
@@ -103,33 +100,41 @@ class UnknownNameError(KeyError):
 _Value = TypeVar("_Value")
 
 
-class LazyMapping(Mapping[str, _Value]):
-    """Maps ``names``, sorted, to what ``make`` returns for them, called at most once each.
+class NameMapping(Mapping[str, _Value]):
+    """Maps names to ``values``; ``noun``, for errors: what they denote."""
 
-    ``noun``: what the names denote, for errors.
-    """
-
-    def __init__(self, noun: str, names: Iterable[str], make: Callable[[str], _Value]) -> None:
+    def __init__(self, noun: str, values: dict[str, Any]) -> None:
         self._noun = noun
-        self._made: dict[str, _Value | None] = dict.fromkeys(sorted(names))
-        self._make = make
+        self._values = values
 
     def __getitem__(self, name: str) -> _Value:
-        if name not in self._made:
-            raise UnknownNameError(name, self._noun, tuple(self._made))
-        value = self._made[name]
-        if value is None:
-            value = self._made[name] = self._make(name)
+        if name not in self._values:
+            raise UnknownNameError(name, self._noun, tuple(self._values))
+        value: _Value = self._values[name]
         return value
 
     def __contains__(self, name: object) -> bool:
-        return name in self._made
+        return name in self._values
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._made)
+        return iter(self._values)
 
     def __len__(self) -> int:
-        return len(self._made)
+        return len(self._values)
 
     def __repr__(self) -> str:
-        return f"<{', '.join(map(repr, self._made))}>"
+        return f"<{', '.join(map(repr, self))}>"
+
+
+class LazyMapping(NameMapping[_Value]):
+    """Maps ``names``, sorted, to what ``make`` returns for them, called at most once each."""
+
+    def __init__(self, noun: str, names: Iterable[str], make: Callable[[str], _Value]) -> None:
+        super().__init__(noun, dict.fromkeys(sorted(names)))
+        self._make = make
+
+    def __getitem__(self, name: str) -> _Value:
+        value = super().__getitem__(name)
+        if value is None:
+            value = self._values[name] = self._make(name)
+        return value

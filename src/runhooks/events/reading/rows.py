@@ -1,19 +1,18 @@
-"""Scalars of records of one format, read as rows of a table.
+"""Scalars by the thousand: records of one format as rows of a table, and columns of each tag.
 
-Records of one format differ in the time, in the digits of the step, though not in their number, in
-the values, and, if there is only one, in the letters of the tag. So a format is learnt once, and
-thousands of records are then read at a time.
+Records of one format differ in time, step, values and, if there is only one, in the letters of the
+tag, but in no length.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from runhooks.events.format.proto import LocatedField
 from runhooks.events.format.record import HEADER_BYTES, check_of, contributions, crc32c, masked
 from runhooks.events.reading.messages import (
     SCALAR,
@@ -28,25 +27,21 @@ from runhooks.events.reading.messages import (
     text_at,
     text_of,
 )
-from runhooks.events.reading.tensor import parse_tensor
+from runhooks.events.reading.results import Scalars
+from runhooks.events.reading.values import parse_tensor
 
 #: Fewer records of one length are decoded one by one.
 FEW_ROWS = 24
 
-_FLOATS = {1: "<f4", 2: "<f8"}  # by the number of the type
-_MOST_FORMATS = 32  # of one length
+_FLOATS = {1: "<f4", 2: "<f8"}
+_MOST_FORMATS = 32
 _MOST_MISSES = 4
 
 
 class ScalarRows(NamedTuple):
     """The scalars of some records, ``k`` of each.
 
-    Attributes:
-        records: The indices of the records in the block, int64 ``[n]``.
-        ids: The numbers of the tags, int32 ``[n, k]``.
-        steps: int64 ``[n]``.
-        wall_times: Seconds since the epoch, float64 ``[n]``.
-        values: float64 ``[n, k]``.
+    ``ids``, of the tags, and ``values`` are ``[n, k]``; the others ``[n]``.
     """
 
     records: NDArray[np.int64]
@@ -57,15 +52,11 @@ class ScalarRows(NamedTuple):
 
 
 class RowDecoders:
-    """Decodes records of any length, of all runs that are read together.
-
-    Args:
-        wanted: The points to decode.
-    """
+    """Decodes records of any length, of all runs that are read together."""
 
     def __init__(self, wanted: Wanted) -> None:
         self.wanted = wanted
-        self._formats: defaultdict[int, list[RowFormat]] = defaultdict(list)  # by length
+        self._formats: defaultdict[int, list[RowFormat]] = defaultdict(list)
 
     def decode(
         self,
@@ -74,17 +65,10 @@ class RowDecoders:
         length: int,
         metadata: TagMetadata,
     ) -> tuple[list[ScalarRows], NDArray[np.int64]]:
-        """Decode ``rows``, records of a block with ``length`` bytes of payload each.
+        """Decode ``rows``, the records ``index`` of a block, with ``length`` bytes of payload each.
 
-        Args:
-            index: The indices of the records in the block.
-            rows: Their bytes; see ``Block.rows``.
-            length: How many bytes the payload of each has.
-            metadata: That of the tags of their run.
-
-        Returns:
-            The scalars, and the indices of the records to be decoded one by one: of those that
-            are not scalars, not like many others, or damaged.
+        Returns the scalars, and the records to be decoded one by one: no scalars, not like many
+        others, or damaged.
         """
         formats = self._formats[length]
         found: list[ScalarRows] = []
@@ -106,7 +90,7 @@ class RowDecoders:
                 continue
             if not is_new:
                 formats.remove(row_format)
-            formats.insert(0, row_format)  # the one that matched last is tried first
+            formats.insert(0, row_format)
             if matched.all():
                 matching, index, rows = (index, rows), index[:0], rows[:0]
             else:
@@ -138,10 +122,7 @@ class RowDecoders:
 
 
 class ScalarField(NamedTuple):
-    """One scalar of a format: its tag, and where in the payload the tag and the number are.
-
-    ``metadata``: that of the tag, if the payload contains it.
-    """
+    """One scalar of a format, its places in the payload, and the metadata in it."""
 
     tag: str
     tag_at: tuple[int, int]
@@ -151,10 +132,7 @@ class ScalarField(NamedTuple):
 
 
 def _scalar_field(payload: bytes, value: ParsedValue, metadata: TagMetadata) -> ScalarField | None:
-    """Return the floating-point scalar that ``value`` is, whatever was sent before; else None.
-
-    Metadata of its tag is kept in ``metadata``. Raises ValueError if it is malformed.
-    """
+    """Return the floating-point scalar that ``value`` is; else None. Raises ValueError."""
     tag = text_at(payload, value.tag)
     said = metadata.of_value(payload, value, tag)
     if value.content is None or kind_of(value, said) != SCALAR:
@@ -166,27 +144,14 @@ def _scalar_field(payload: bytes, value: ParsedValue, metadata: TagMetadata) -> 
     tensor = parse_tensor(payload, value.content.begin, value.content.end)
     number = tensor.content or (tensor.numbers[0] if len(tensor.numbers) == 1 else None)
     dtype = _FLOATS.get(tensor.dtype)
-    if sent is None or dtype is None or any(size != 1 for size in tensor.shape):
+    if sent is None or dtype is None or number is None or any(size != 1 for size in tensor.shape):
         return None
-    return ScalarField(tag, tag_at, number.begin, dtype, sent) if _is_one(number, dtype) else None
-
-
-def _is_one(number: LocatedField | None, dtype: str) -> TypeGuard[LocatedField]:
-    return number is not None and number.end - number.begin == np.dtype(dtype).itemsize
+    is_one = number.end - number.begin == np.dtype(dtype).itemsize
+    return ScalarField(tag, tag_at, number.begin, dtype, sent) if is_one else None
 
 
 class RowFormat:
-    """Where the time, the step, the tags and the numbers are in all payloads like ``payload``.
-
-    Rows are records, uint8 ``[n, width]``; see ``Block.rows``. The CRC of a payload is that of the
-    constant bytes xor the contributions of the others.
-
-    Args:
-        payload: One of the payloads.
-        event: Its fields.
-        scalars: Its scalars.
-        wanted: The points to read.
-    """
+    """Where the time, the step, the tags and the numbers are in all payloads like ``payload``."""
 
     def __init__(
         self, payload: bytes, event: ParsedEvent, scalars: list[ScalarField], wanted: Wanted
@@ -236,11 +201,7 @@ class RowFormat:
     def read(
         self, index: NDArray[np.int64], rows: NDArray[np.uint8], metadata: TagMetadata
     ) -> tuple[ScalarRows, NDArray[np.int64]]:
-        """Return the wanted scalars of ``rows``, the records ``index``, all of this format.
-
-        The other result are the indices of the records to be decoded one by one: of those whose
-        CRC seems to be wrong. The metadata of their tags is kept in ``metadata``.
-        """
+        """Return the wanted scalars of ``rows``, and the records whose CRC seems to be wrong."""
         if self._tags is None:
             ids = np.broadcast_to(self._ids, (len(rows), len(self._ids)))
             right = wanted = self._verified(rows, self._crc)
@@ -266,7 +227,6 @@ class RowFormat:
     def _slots(
         self, tags: _Tags, rows: NDArray[np.uint8]
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Return the slots of the tags of ``rows``, new ones too, and which are found."""
         hashes = tags.hashes(rows)
         slots, known = tags.slots(hashes)
         if not known.all():
@@ -292,8 +252,7 @@ class RowFormat:
     ) -> NDArray[np.bool_]:
         """Return which of ``rows`` have the right CRC of the payload: bool ``[n]``.
 
-        ``constant``: the CRC of the bytes that do not vary but with the tag, one for each row,
-        uint32 ``[n]``, or for all.
+        ``constant``: the CRC of the bytes that vary with the tag alone, for each row or for all.
         """
         crcs = np.zeros(len(rows), np.uint32) ^ constant
         for at in self._varying:
@@ -302,7 +261,6 @@ class RowFormat:
         return right
 
     def _contribution(self, rows: NDArray[np.uint8], at: int) -> NDArray[np.uint32]:
-        """Return what the bytes at ``at`` of the payloads contribute to their CRCs."""
         return contributions(self._length - 1 - at).take(rows[:, HEADER_BYTES + at], mode="wrap")
 
     def _steps(self, rows: NDArray[np.uint8]) -> NDArray[np.int64]:
@@ -335,10 +293,7 @@ class _Tags:
     """The tags at bytes ``[begin:end]`` of rows, found by the hash of their words of eight bytes.
 
     Of two tags with one hash the second has the CRC of the first, so it is decoded one by one.
-
-    Attributes:
-        ids: The numbers that were added with the tags, by slot, int32; -1 at the end.
-        crcs: The CRCs that were added with the tags, by slot, uint32.
+    ``ids`` and ``crcs`` are by slot; at the end, -1 and 0.
     """
 
     def __init__(self, begin: int, end: int) -> None:
@@ -346,12 +301,11 @@ class _Tags:
         mask = np.zeros(8 * words.stop, np.uint8)
         mask[begin:end] = 0xFF
         self._masks = [(word, mask.view(np.uint64)[word]) for word in words]
-        self._hashes = np.array([_LAST], np.uint64)  # sorted
+        self._hashes = np.array([_LAST], np.uint64)
         self.ids = np.array([-1], np.int32)
         self.crcs = np.zeros(1, np.uint32)
 
     def hashes(self, rows: NDArray[np.uint8]) -> NDArray[np.uint64]:
-        """Return the hashes of the tags of ``rows``."""
         hashes = np.zeros(len(rows), np.uint64)
         words = rows.view(np.uint64)
         for at, mask in self._masks:
@@ -374,3 +328,121 @@ class _Tags:
         self._hashes = hashes[order]
         self.ids = np.concatenate([ids, self.ids])[order]
         self.crcs = np.concatenate([crcs, self.crcs])[order]
+
+
+_TOGETHER = 1 << 12
+_TYPES = (np.int64, np.int32, np.int64, np.float64, np.float64)
+
+
+# A record that was decoded alone, the number of the tag, the step, the value and the wall time.
+SingleScalar: TypeAlias = tuple[int, int, int, float, float]
+
+
+class ScalarColumns(NamedTuple):
+    """Scalars in order. ``first``: the index of the first one of each record, and of the end."""
+
+    ids: NDArray[np.int32]
+    steps: NDArray[np.int64]
+    values: NDArray[np.float64]
+    wall_times: NDArray[np.float64]
+    first: NDArray[np.int64]
+
+
+def in_order(records: int, found: list[ScalarRows], singles: list[SingleScalar]) -> ScalarColumns:
+    """Return all scalars of a block in the order of its ``records``, so many.
+
+    A record is in one of ``found`` or in ``singles``, which are in order.
+    """
+    columns = zip(*singles, strict=True) if singles else ((),) * len(_TYPES)
+    single, *of_singles = map(np.array, columns, _TYPES)
+    counts = np.zeros(records + 1, np.int64)
+    counts[1:] = np.bincount(single, minlength=records)
+    for rows in found:
+        counts[rows.records + 1] = rows.ids.shape[1]
+    first = counts.cumsum()
+    total = int(first[-1])
+    ids, steps = np.empty(total, np.int32), np.empty(total, np.int64)
+    values, wall_times = np.empty(total), np.empty(total)
+    at = first[single] + np.arange(len(single)) - np.searchsorted(single, single)
+    ids[at], steps[at], values[at], wall_times[at] = of_singles
+    for rows in found:
+        at = first[rows.records][:, None] + np.arange(rows.ids.shape[1])
+        ids[at], values[at] = rows.ids, rows.values
+        steps[at], wall_times[at] = rows.steps[:, None], rows.wall_times[:, None]
+    return ScalarColumns(ids, steps, values, wall_times, first)
+
+
+class ScalarStore:
+    """The scalars of all tags, merged when they are asked for."""
+
+    def __init__(self) -> None:
+        self._columns: dict[int, Scalars] = {}
+        self._ids: list[NDArray[np.int32]] = []
+        self._chunks: tuple[list[NDArray[Any]], ...] = ([], [], [])
+
+    def add(self, scalars: ScalarColumns, begin: int, end: int) -> None:
+        if begin == end:
+            return
+        self._ids.append(scalars.ids[begin:end])
+        columns = scalars.steps, scalars.values, scalars.wall_times
+        for chunks, column in zip(self._chunks, columns, strict=True):
+            chunks.append(column[begin:end])
+
+    def columns(self) -> dict[int, Scalars]:
+        """Return the columns of each tag, by its number."""
+        if self._ids:
+            self._merge()
+        return self._columns
+
+    def _merge(self) -> None:
+        ids = np.concatenate(self._ids)
+        self._ids.clear()
+        order = _by_number(ids)
+        ids = ids[order]
+        bounds = np.flatnonzero(np.concatenate(([True], ids[1:] != ids[:-1], [True])))
+        tags = ids[bounds[:-1]].tolist()
+        del ids
+        # Small tags share an array; one that somebody keeps does not keep all others.
+        shared = bounds.searchsorted(np.arange(0, len(order), _TOGETHER)).tolist()
+        cuts = dict.fromkeys([*shared, len(tags)])
+        groups = [bounds[begin : end + 1] for begin, end in itertools.pairwise(cuts)]
+        merged = zip(*[_of_tags(chunks, order, groups) for chunks in self._chunks], strict=True)
+        known = self._columns
+        for tag, new in zip(tags, map(Scalars._make, merged), strict=True):
+            known[tag] = concatenated([known[tag], new]) if tag in known else new
+
+
+def concatenated(pieces: list[Scalars]) -> Scalars:
+    """Return ``pieces`` one after the other, without a copy if only one is not empty."""
+    pieces = [piece for piece in pieces if len(piece.steps)]
+    if len(pieces) == 1:
+        return pieces[0]
+    if not pieces:
+        return Scalars(np.empty(0, np.int64), np.empty(0), np.empty(0))
+    return Scalars._make(map(np.concatenate, zip(*pieces, strict=True)))
+
+
+def _by_number(ids: NDArray[np.int32]) -> NDArray[np.int64]:
+    """Return the indices that sort ``ids``, equal ones in order."""
+    # NumPy sorts 16 bits by radix.
+    order = np.argsort(ids.astype(np.uint16), kind="stable")
+    if ids.max() >> 16:
+        order = order[np.argsort((ids >> 16).astype(np.uint16)[order], kind="stable")]
+    return order
+
+
+def _of_tags(
+    chunks: list[NDArray[Any]], order: NDArray[np.int64], groups: list[NDArray[np.int64]]
+) -> list[NDArray[Any]]:
+    """Return the column of each tag, and forget its ``chunks``: one at a time is in memory twice.
+
+    ``groups``: the bounds in ``order`` of tags that share an array.
+    """
+    column = np.concatenate(chunks)
+    chunks.clear()
+    found = []
+    for bounds in groups:
+        together = column[order[bounds[0] : bounds[-1]]]
+        places = (bounds - bounds[0]).tolist()
+        found += [together[begin:end] for begin, end in itertools.pairwise(places)]
+    return found

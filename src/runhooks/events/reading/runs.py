@@ -1,24 +1,26 @@
-"""``Run`` and ``Runs``: the event files of a directory, or of all below it; ``read``."""
+"""``read``: the runs at a path, as ``Runs`` of ``Run``; ``check``: what is wrong with them."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from runhooks.errors import DataLossError
 from runhooks.events.place import place
 from runhooks.events.reading.contents import RunContents
-from runhooks.events.reading.find import FoundRun, find_files, find_runs
+from runhooks.events.reading.find import find_files, find_runs
 from runhooks.events.reading.messages import HPARAMS, KINDS, SCALAR, Wanted, parse_hparams
 from runhooks.events.reading.results import (
     Damage,
     LazyMapping,
+    NameMapping,
     Point,
     Points,
     Scalars,
-    UnknownNameError,
 )
 from runhooks.events.reading.rows import RowDecoders
 from runhooks.events.reading.table import Exported
@@ -47,22 +49,24 @@ class Run(Exported):
     - ``image``: tuple of ``Image``
     - ``audio``: tuple of ``Audio``
     - ``text``: str, or an object array of several
-    - ``tensor``: array
+    - ``tensor``, ``mesh``: array
     - ``pr_curve``: float array ``[6, thresholds]``: true and false positives, true and false
       negatives, precision, recall
-    - ``mesh``: array
     - ``custom_scalars``: bytes of the layout
     - ``hparams``: bytes of the plugin's data
     """
 
-    def __init__(self, name: str, found: FoundRun, contents: RunContents) -> None:
+    def __init__(self, name: str, path: AnyPath, contents: RunContents) -> None:
         self._name = name
-        self._path = found.path
+        self._path = path
         self._contents = contents
-        self._point_tags: dict[tuple[str, str], int] = {}
+        self._changed()
+
+    def _changed(self) -> None:
         self._tags: Mapping[str, Tag] | None = None
         self._scalars: Mapping[str, Scalars] | None = None
         self._points: dict[str, Mapping[str, Points]] = {}
+        self._point_tags = self._contents.point_tags()
 
     @property
     def name(self) -> str:
@@ -89,6 +93,10 @@ class Run(Exported):
             self._tags = {tag: self._tag(tag, *found[tag]) for tag in sorted(found)}
         return self._tags
 
+    def _tag(self, tag: str, kind: str, points: int) -> Tag:
+        said = self._contents.metadata.of(tag)
+        return Tag(kind, points, said.plugin, said.display_name, said.description)
+
     @property
     def scalars(self) -> Mapping[str, Scalars]:
         """The scalar tags, sorted, and their columns."""
@@ -103,7 +111,7 @@ class Run(Exported):
         """Return the tags of ``kind``, sorted, and their points.
 
         Raises:
-            ValueError: If ``kind`` is unknown, or ``"scalar"``.
+            ValueError: ``kind`` is unknown, or ``"scalar"``.
         """
         if kind not in KINDS or kind == SCALAR:
             others = ", ".join(other for other in KINDS if other != SCALAR)
@@ -145,9 +153,7 @@ class Run(Exported):
     def hparams(self) -> dict[str, Any]:
         """The hyper-parameters: names and values (float, str or bool).
 
-        Raises:
-            OSError: If the file is gone.
-            DataLossError: If they are malformed.
+        Raises OSError if the file is gone, DataLossError if they are malformed.
         """
         found: dict[str, Any] = {}
         for points in self.points(HPARAMS).values():
@@ -170,9 +176,7 @@ class Run(Exported):
     def graph(self) -> bytes | None:
         """The last graph that was written, the bytes of a GraphDef message, or None.
 
-        Raises:
-            OSError: If the file is gone.
-            DataLossError: If the file was replaced.
+        Raises OSError if the file is gone, DataLossError if it was replaced.
         """
         graphs = (file.graph for file in reversed(self._contents.files))
         return next((graph for graph in graphs if graph is not None), None)
@@ -186,19 +190,17 @@ class Run(Exported):
     def update(self) -> int:
         """Read what was added since, and return the number of new points.
 
-        Only new bytes are read. A truncated last record waits for its rest. A file that was
-        replaced, or is shorter than before, is read again, and all of its points count as new. The
-        contents of a file that is gone are dropped. Columns that were returned before stay as they
-        are. A file that cannot be read is listed in ``damages`` until it can.
+        A truncated last record waits for its rest. A file that was replaced, or is shorter than
+        before, is read again, and all of its points count as new. The contents of a file that is
+        gone are dropped. Columns that were returned before stay as they are. A file that cannot be
+        read is listed in ``damages`` until it can.
 
-        Raises:
-            FileNotFoundError: If the directory is gone.
-            OSError: If the run is a single file that cannot be read.
+        Raises FileNotFoundError if the directory is gone, OSError if the run is a single file that
+        cannot be read.
         """
         return self.update_files(find_files(self._path))
 
     def update_files(self, files: list[AnyPath]) -> int:
-        """Read what is new in ``files``, all there are of this run; see ``update``."""
         try:
             return self._contents.update(files, skip_unreadable=files != [self._path])
         finally:
@@ -213,24 +215,15 @@ class Run(Exported):
     def __repr__(self) -> str:
         return f"<Run {self._name!r} of {len(self._contents.files)} event files at {self._path}>"
 
-    def _changed(self) -> None:
-        self._tags = self._scalars = None
-        self._points = {}
-        self._point_tags = self._contents.point_tags()
 
-    def _tag(self, tag: str, kind: str, points: int) -> Tag:
-        said = self._contents.metadata.of(tag)
-        return Tag(kind, points, said.plugin, said.display_name, said.description)
-
-
-class Runs(Mapping[str, Run], Exported):
+class Runs(NameMapping[Run], Exported):
     """The runs that ``read`` found, by name, in natural order: ``r2`` before ``r10``."""
 
     def __init__(self, path: AnyPath, wanted: Wanted, purge: bool) -> None:
+        super().__init__("run", {})
         self._path = path
-        self._contents = partial(RunContents, RowDecoders(wanted), purge)
-        self._unreadable: list[Damage] = []
-        self._runs: dict[str, Run] = {}
+        self._rows = RowDecoders(wanted)
+        self._purge = purge
         self.update()
 
     @property
@@ -241,59 +234,37 @@ class Runs(Mapping[str, Run], Exported):
     @property
     def only(self) -> Run:
         """The only run. Raises ValueError, naming the runs, if there is not exactly one."""
-        if len(self._runs) != 1:
-            names = ", ".join(map(repr, self._runs)) or "none"
+        if len(self) != 1:
+            names = ", ".join(map(repr, self)) or "none"
             raise ValueError(f"{str(self._path)!r} must hold exactly one run, found {names}")
-        return next(iter(self._runs.values()))
+        return next(iter(self.values()))
 
     @property
     def damages(self) -> list[Damage]:
         """The records of all runs, and the directories, that could not be read."""
-        return [*self._unreadable, *(d for run in self._runs.values() for d in run.damages)]
+        return [*self._unreadable, *(d for run in self.values() for d in run.damages)]
 
     def update(self) -> int:
-        """Read what was added since, including new runs, and return the number of new points.
+        """Read what was added since, in new runs too, and return the number of new points.
 
-        Runs that are gone are dropped. See ``Run.update`` for files that changed.
-
-        Raises:
-            FileNotFoundError: If the path is gone.
-            OSError: If the path is a single file that cannot be read.
+        Runs that are gone are dropped. Otherwise as ``Run.update``.
         """
-        found_runs = find_runs(self._path)
-        self._unreadable = found_runs.unreadable
-        self._runs = {
-            name: self._runs[name] if name in self._runs else self._opened(name, found)
-            for name, found in found_runs.runs.items()
+        found, self._unreadable = find_runs(self._path)
+        self._values = {
+            name: self._values.get(name)
+            or Run(name, run.path, RunContents(self._rows, self._purge))
+            for name, run in found.items()
         }
-        found = found_runs.runs
-        return sum(run.update_files(found[name].files) for name, run in self._runs.items())
+        return sum(run.update_files(found[name].files) for name, run in self.items())
 
     def scalars_of_runs(self) -> Mapping[str, Mapping[str, Scalars]]:
-        return {name: run.scalars for name, run in self._runs.items()}
+        return {name: run.scalars for name, run in self.items()}
 
     def hparams_of_runs(self) -> Mapping[str, Mapping[str, Any]]:
-        return {name: run.hparams for name, run in self._runs.items()}
-
-    def __getitem__(self, name: str) -> Run:
-        if name not in self._runs:
-            raise UnknownNameError(name, "run", tuple(self._runs))
-        return self._runs[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._runs
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._runs)
-
-    def __len__(self) -> int:
-        return len(self._runs)
+        return {name: run.hparams for name, run in self.items()}
 
     def __repr__(self) -> str:
-        return f"<Runs at {self._path}: {', '.join(map(repr, self._runs)) or 'none'}>"
-
-    def _opened(self, name: str, found: FoundRun) -> Run:
-        return Run(name, found, self._contents())
+        return f"<Runs at {self._path}: {', '.join(map(repr, self)) or 'none'}>"
 
 
 def read(
@@ -305,8 +276,8 @@ def read(
 ) -> Runs:
     """Return the runs found in ``path``, by name.
 
-    Every CRC of every record is verified. Damaged records are skipped and listed in ``damages``,
-    and so are files that cannot be read.
+    Every CRC is verified. Damaged records, and files that cannot be read, are skipped and listed in
+    ``damages``.
 
     Args:
         path: An event file, a run directory, or a directory above runs.
@@ -318,17 +289,12 @@ def read(
             step. A tag that goes back without a restart keeps all its points.
 
     Raises:
-        FileNotFoundError: If there is nothing at ``path``.
-        ValueError: If a kind is unknown.
-        OSError: If ``path`` is a file that cannot be read, or is in a store that does not answer.
-        DataLossError: If ``path`` is a file without a single event.
+        FileNotFoundError: There is nothing at ``path``.
+        ValueError: A kind is unknown.
+        OSError: ``path`` is a file that cannot be read, or is in a store that does not answer.
+        DataLossError: ``path`` is a file without a single event.
     """
-    patterns = [tags] if isinstance(tags, str) else tags
-    named = [kinds] if isinstance(kinds, str) else kinds
-    wanted = Wanted(
-        None if patterns is None else [*patterns, _HPARAMS_TAGS],
-        None if named is None else [*named, HPARAMS],
-    )
+    wanted = Wanted(_with(_HPARAMS_TAGS, tags), _with(HPARAMS, kinds))
     runs = Runs(path_of(place(path=path)), wanted, purge)
     skipped = sum(damage.skipped for damage in runs.damages)
     if skipped and runs.path.is_file() and runs.path.stat().st_size <= skipped:
@@ -338,3 +304,86 @@ def read(
             path=str(runs.path),
         )
     return runs
+
+
+def _with(always: str, names: str | Sequence[str] | None) -> list[str] | None:
+    if names is None:
+        return None
+    return [names, always] if isinstance(names, str) else [*names, always]
+
+
+class Fold(NamedTuple):
+    """A curve that goes back from ``step`` to ``next_step`` without a session restart."""
+
+    tag: str
+    step: int
+    next_step: int
+
+
+class FileReport(NamedTuple):
+    """The state of one event file.
+
+    ``records``: how many are sound. ``partial``: bytes of a truncated last record, which is still
+    being written or was when its writer died. ``damages``: stretches that cannot be read.
+    ``errors``: records whose CRCs are right but whose content is malformed. ``folds``: curves that
+    go back.
+    """
+
+    run: str
+    path: AnyPath
+    size: int
+    records: int
+    partial: int
+    damages: list[Damage]
+    errors: list[Damage]
+    folds: list[Fold]
+
+    @property
+    def sound(self) -> bool:
+        """Whether everything can be read and no curve goes back; ``partial`` is fine."""
+        return not (self.damages or self.errors or self.folds)
+
+
+def check(path: str | os.PathLike[str]) -> list[FileReport]:
+    """Verify every CRC of every record at ``path``, as for ``read``, and decode all values.
+
+    Returns a report for each file, in the order in which the files are read, and then one for each
+    directory that cannot be read. Raises FileNotFoundError if there is nothing at ``path``.
+    """
+    reports = []
+    rows = RowDecoders(Wanted())
+    root = path_of(place(path=path))
+    runs, unreadable = find_runs(root)
+    for name, found in runs.items():
+        contents = RunContents(rows, purge=True)
+        contents.update(found.files, not found.is_file)
+        reports += _reports(name, contents)
+    for damage in unreadable:
+        name = damage.path.relative_to(root).as_posix()
+        reports.append(FileReport(name, damage.path, 0, 0, 0, [damage], [], []))
+    return reports
+
+
+def _reports(run: str, contents: RunContents) -> list[FileReport]:
+    reports = []
+    for file in contents.files:
+        it, errors = file.records, sorted(file.errors + file.undecodable())
+        reports.append(
+            FileReport(run, file.path, it.size, it.records, it.partial, it.damages, errors, [])
+        )
+    for tag, steps_of_files in _curves(contents):
+        steps = np.concatenate(steps_of_files)
+        ends = np.cumsum([len(of_file) for of_file in steps_of_files])
+        for at in np.flatnonzero(steps[1:] < steps[:-1]).tolist():
+            report = reports[int(np.searchsorted(ends, at + 1, "right"))]
+            report.folds.append(Fold(tag, int(steps[at]), int(steps[at + 1])))
+    return reports
+
+
+def _curves(contents: RunContents) -> Iterator[tuple[str, list[NDArray[np.int64]]]]:
+    for tag, tag_id in contents.scalar_tags().items():
+        yield tag, [columns.steps for columns in contents.scalars_of_files(tag_id)]
+    for (kind, tag), tag_id in contents.point_tags().items():
+        if kind != HPARAMS:  # a restart replaces none of them
+            of_files = contents.points_of_files(kind, tag_id)
+            yield tag, [np.array([it.step for it in points], np.int64) for _, points in of_files]

@@ -11,17 +11,15 @@ from itertools import chain, repeat
 from typing import Any, NamedTuple
 
 from runhooks.events.place import place
-from runhooks.events.reading.block_contents import BlockContents
 from runhooks.events.reading.blocks import Block, RecordReader
-from runhooks.events.reading.columns import ScalarColumns
+from runhooks.events.reading.contents import BlockContents
 from runhooks.events.reading.find import find_runs
 from runhooks.events.reading.messages import SCALAR, SESSION_LOG, TagMetadata, Wanted
-from runhooks.events.reading.rows import RowDecoders
+from runhooks.events.reading.rows import RowDecoders, ScalarColumns
 from runhooks.events.reading.values import decode_message
 from runhooks.stores.path import AnyPath, path_of
 
-#: How long to wait before somebody looks for new points again.
-POLL_SECS = 0.5
+POLL_SECS = 0.5  # until somebody looks for new points again
 
 
 class StreamPoint(NamedTuple):
@@ -38,7 +36,7 @@ class StreamPoint(NamedTuple):
     value: Any
 
 
-# In place of ``StreamPoint._make``: no code of Python runs for a point.
+# Unlike ``StreamPoint._make`` no code of Python runs for a point.
 _point_of = functools.partial(tuple.__new__, StreamPoint)
 
 
@@ -51,21 +49,13 @@ def stream(
 ) -> Iterator[StreamPoint]:
     """Yield the points in ``path``, run by run, in the order of the files, without keeping them.
 
-    Damaged or malformed values and unreadable files are skipped. Points that a later session
-    repeated are included.
+    Damaged or malformed values and unreadable files are skipped; repeated points are not. ``path``,
+    ``tags`` and ``kinds`` are as for ``read``, but session logs are included only if
+    ``"session_log"`` is among the kinds. With ``follow`` it continues forever, checking for new
+    points and runs twice a second. A file that was replaced, or is shorter than before, is read
+    again.
 
-    Args:
-        path: An event file, a run directory, or a directory above runs.
-        tags: Names or shell patterns of tags, as for ``read``.
-        kinds: Kinds, as for ``read``. Session logs are included only if ``"session_log"`` is among
-            them.
-        follow: Whether to continue forever, checking for new points and runs twice a second. A file
-            that was replaced, or is shorter than before, is read again.
-
-    Raises:
-        FileNotFoundError: If there is nothing at ``path``.
-        ValueError: If a kind is unknown.
-        OSError: If ``path`` is a file that cannot be read, or in a store that does not answer.
+    Raises FileNotFoundError, ValueError and OSError as ``read``.
     """
     reader = StreamReader(path_of(place(path=path)), Wanted(tags, kinds))
     return _stream(reader, follow)
@@ -79,76 +69,65 @@ def _stream(reader: StreamReader, follow: bool) -> Iterator[StreamPoint]:
 
 
 class StreamReader:
-    """Reads the points in ``path`` that were added since it was asked last.
-
-    Raises as ``stream``.
-    """
+    """Reads the points in ``path`` that were added since the last time. Raises as ``stream``."""
 
     def __init__(self, path: AnyPath, wanted: Wanted) -> None:
         find_runs(path)  # raises now, not at the first point
         self._path = path
         self._rows = RowDecoders(wanted)
         self._metadata: dict[str, TagMetadata] = {}
-        self._files: dict[AnyPath, _StreamedFile] = {}
+        self._files: dict[AnyPath, RecordReader] = {}
 
     def new(self) -> Iterator[StreamPoint]:
         """Return the new points, run by run. Raises OSError if the path cannot be read."""
         return chain.from_iterable(self._pieces())
 
     def _pieces(self) -> Iterator[Iterable[StreamPoint]]:
-        """Yield the points, many at a time."""
-        for run, found in find_runs(self._path).runs.items():
+        runs, _ = find_runs(self._path)
+        for run, found in runs.items():
             metadata = self._metadata.setdefault(run, TagMetadata())
             for file in found.files:
                 known = self._files.get(file)
                 if known is None or known.is_replaced(file):
-                    known = self._files[file] = _StreamedFile(run, file, self._rows, metadata)
+                    known = self._files[file] = RecordReader(file)
                 with suppress(*([] if found.is_file else [OSError])):
-                    yield from known.pieces()
+                    for block in known.blocks():
+                        yield from self._pieces_of(run, block, metadata)
 
+    def _pieces_of(
+        self, run: str, block: Block, metadata: TagMetadata
+    ) -> Iterator[Iterable[StreamPoint]]:
+        found = BlockContents(block, self._rows, metadata)
+        end = 0
+        for record, point in self._others(run, block, found, metadata):
+            begin, end = end, int(found.scalars.first[record])
+            yield self._scalars(run, found.scalars, begin, end)
+            yield (point,)
+        yield self._scalars(run, found.scalars, end, len(found.scalars.ids))
 
-class _StreamedFile:
-    def __init__(self, run: str, path: AnyPath, rows: RowDecoders, metadata: TagMetadata) -> None:
-        self._run = run
-        self._rows = rows
-        self._metadata = metadata
-        self._records = RecordReader(path)
+    def _scalars(
+        self, run: str, scalars: ScalarColumns, begin: int, end: int
+    ) -> Iterable[StreamPoint]:
+        some = (column[begin:end].tolist() for column in scalars[:4])
+        ids, steps, values, wall_times = some
+        tags = map(self._rows.wanted.names.__getitem__, ids)
+        numbers = steps, wall_times, values
+        return map(_point_of, zip(repeat(run), tags, repeat(SCALAR), *numbers, strict=False))
 
-    def is_replaced(self, path: AnyPath) -> bool:
-        return self._records.is_replaced(path)
-
-    def pieces(self) -> Iterator[Iterable[StreamPoint]]:
-        for block in self._records.blocks():
-            found = BlockContents(block, self._rows, self._metadata)
-            end = 0
-            for record, point in self._others(block, found):
-                begin, end = end, int(found.scalars.first[record])
-                yield self._scalars(found.scalars, begin, end)
-                yield (point,)
-            yield self._scalars(found.scalars, end, len(found.scalars.ids))
-
-    def _scalars(self, scalars: ScalarColumns, begin: int, end: int) -> Iterable[StreamPoint]:
-        ids, steps, values, wall_times, _ = scalars
-        columns = (column[begin:end].tolist() for column in (ids, steps, wall_times, values))
-        tag_ids, *numbers = columns
-        tags = map(self._rows.wanted.names.__getitem__, tag_ids)
-        rows = zip(repeat(self._run), tags, repeat(SCALAR), *numbers, strict=False)
-        return map(_point_of, rows)
-
-    def _others(self, block: Block, found: BlockContents) -> list[tuple[int, StreamPoint]]:
+    def _others(
+        self, run: str, block: Block, found: BlockContents, metadata: TagMetadata
+    ) -> list[tuple[int, StreamPoint]]:
         """Return the other points, each with the record that it is in, in order."""
         others = []
         for at in found.points:
             tag = self._rows.wanted.names[at.tag_id]
             message = bytes(memoryview(block.data)[at.begin : at.end])
             with suppress(ValueError):
-                value = decode_message(message, tag, at.kind, self._metadata)
-                point = StreamPoint(self._run, tag, at.kind, at.step, at.wall_time, value)
+                value = decode_message(message, tag, at.kind, metadata)
+                point = StreamPoint(run, tag, at.kind, at.step, at.wall_time, value)
                 others.append((at.record, point))
         if self._rows.wanted.named_kind(SESSION_LOG):
-            others += [
-                (record, StreamPoint(self._run, "", SESSION_LOG, *log))
-                for record, log in found.logs
-            ]
+            for record, log in found.logs:
+                others.append((record, StreamPoint(run, "", SESSION_LOG, *log)))
             others.sort(key=lambda pair: pair[0])
         return others

@@ -8,7 +8,8 @@ import json
 import math
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from io import BytesIO
 from typing import IO, Any, TypeAlias
 
@@ -16,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runhooks.arrays.trees import fields
-from runhooks.events.format.event import SessionLog, SessionStatus
+from runhooks.events.format.record import SessionLog, SessionStatus
 from runhooks.events.place import place
-from runhooks.events.reading.columns import concatenated
 from runhooks.events.reading.results import Scalars
+from runhooks.events.reading.rows import concatenated
 from runhooks.stores.path import AnyPath, path_of, replacing
 
 
@@ -31,11 +32,7 @@ def json_number(value: float) -> float | str:
 
 
 def json_value(value: Any) -> Any:
-    """Return ``value`` as JSON has it.
-
-    Arrays become lists of lists, mappings and named tuples objects, bytes base64, and floats what
-    ``json_number`` returns.
-    """
+    """Return ``value`` as JSON has it: bytes as base64, floats as ``json_number``."""
     if isinstance(value, float):
         return json_number(value)
     if isinstance(value, np.ndarray):
@@ -71,23 +68,20 @@ def _texts(value: Any) -> Any:
 
 
 class Exported(ABC):
-    """Scalars that can be exported as a table.
+    """Scalars, by run and tag, that can be exported as a table.
 
     A long table has a row for each point, with the columns run, tag, step, wall_time and value, run
     by run and tag by tag. A wide table has a row for each step, with the columns run, step and one
-    for each tag: the last value written at that step, or no value (NaN in pandas); a NaN that was
-    written is no value there either. A wide table raises ValueError if a tag is named ``run`` or
-    ``step``. With ``hparams`` a column ``hparams/<name>`` follows for each hyper-parameter that was
-    read.
+    for each tag: the last value written at that step, or no value; NaN is none. It raises
+    ValueError if a tag is named ``run`` or ``step``. With ``hparams`` a column ``hparams/<name>``
+    follows for each hyper-parameter that was read.
     """
 
     @abstractmethod
-    def scalars_of_runs(self) -> Mapping[str, Mapping[str, Scalars]]:
-        """Return the scalars of the table: by run, then by tag."""
+    def scalars_of_runs(self) -> Mapping[str, Mapping[str, Scalars]]: ...
 
     @abstractmethod
-    def hparams_of_runs(self) -> Mapping[str, Mapping[str, Any]]:
-        """Return the hyper-parameters of the table: by run, then by name."""
+    def hparams_of_runs(self) -> Mapping[str, Mapping[str, Any]]: ...
 
     def to_pandas(self, wide: bool = False, hparams: bool = False) -> Any:
         """Return the scalars as a ``pandas.DataFrame``. Raises ImportError without pandas."""
@@ -113,10 +107,7 @@ class Exported(ABC):
     def to_parquet(
         self, path: str | os.PathLike[str] | IO[bytes], wide: bool = False, hparams: bool = False
     ) -> None:
-        """Write the scalars to the Parquet file, or URL, ``path``, or an open binary file.
-
-        Raises ImportError without pyarrow.
-        """
+        """Write the scalars to the Parquet file, or URL, ``path``, or an open binary file."""
         table = self.to_arrow(wide, hparams)
         from pyarrow import parquet
 
@@ -134,38 +125,31 @@ class Exported(ABC):
     ) -> None:
         """Write the scalars, below a line of names, to the file or URL ``path``, or an open file.
 
-        NaN and infinities are written as ``nan``, ``inf`` and ``-inf``.
+        NaN and infinities are ``nan``, ``inf`` and ``-inf``.
         """
         columns = self._columns(wide, hparams)
-
-        def write(file: IO[str]) -> None:
+        with _opened(path) as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(columns)
             writer.writerows(_rows(columns, wide))
-
-        _write(write, path)
 
     def to_json_lines(
         self, path: str | os.PathLike[str] | IO[str], wide: bool = False, hparams: bool = False
     ) -> None:
         """Write a JSON object for each row to the file or URL ``path``, or an open text file.
 
-        NaN and infinities are written as the strings "NaN", "Infinity" and "-Infinity".
+        NaN and infinities are the strings "NaN", "Infinity" and "-Infinity".
         """
         columns = self._columns(wide, hparams)
-
-        def write(file: IO[str]) -> None:
-            encode = json.JSONEncoder(ensure_ascii=False).encode
+        encode = json.JSONEncoder(ensure_ascii=False).encode
+        with _opened(path) as file:
             for row in _rows(columns, wide):
-                cells = zip(columns, row, strict=True)
                 known = {
                     name: json_number(it) if isinstance(it, float) else it
-                    for name, it in cells
+                    for name, it in zip(columns, row, strict=True)
                     if it is not None
                 }
                 file.write(encode(known) + "\n")
-
-        _write(write, path)
 
     def _columns(self, wide: bool, hparams: bool) -> _Columns:
         of_runs = self.scalars_of_runs()
@@ -183,27 +167,23 @@ _ROWS_AT_ONCE = 1 << 14
 
 
 def _long(runs: _ScalarsOfRuns) -> tuple[_Columns, list[int]]:
-    """Return a row for each point, run by run, tag by tag, and how many rows each run has."""
+    """Return a row for each point, and how many rows each run has."""
     tags = [tag for of_run in runs.values() for tag in of_run]
     parts = [columns for of_run in runs.values() for columns in of_run.values()]
-    counts = [len(columns.steps) for columns in parts]
-    rows_of_runs = [sum(len(it.steps) for it in of_run.values()) for of_run in runs.values()]
-    together = concatenated(parts)
+    counts = [sum(len(it.steps) for it in of_run.values()) for of_run in runs.values()]
+    steps, values, wall_times = concatenated(parts)
     columns = {
-        "run": _repeated([*runs], rows_of_runs),
-        "tag": _repeated(tags, counts),
-        "step": together.steps,
-        "wall_time": together.wall_times,
-        _VALUE: together.values,
+        "run": _repeated([*runs], counts),
+        "tag": _repeated(tags, [len(columns.steps) for columns in parts]),
+        "step": steps,
+        "wall_time": wall_times,
+        _VALUE: values,
     }
-    return columns, rows_of_runs
+    return columns, counts
 
 
 def _wide(runs: _ScalarsOfRuns) -> tuple[_Columns, list[int]]:
-    """Return a row for each step of each run, and how many rows each run has.
-
-    Raises ValueError if a tag has the name of one of the other two columns.
-    """
+    """Return a row for each step of each run, likewise."""
     tags = sorted({tag for of_run in runs.values() for tag in of_run})
     clash = {"run", "step"}.intersection(tags)
     if clash:
@@ -227,7 +207,6 @@ def _wide(runs: _ScalarsOfRuns) -> tuple[_Columns, list[int]]:
 
 
 def _add_hparams(columns: _Columns, counts: list[int], hparams: list[Mapping[str, Any]]) -> None:
-    """Add a column for each hyper-parameter. Raises ValueError if a tag has its name."""
     for name in sorted({name for of_run in hparams for name in of_run}):
         column = f"hparams/{name}"
         if column in columns:
@@ -263,18 +242,18 @@ def _rows(columns: _Columns, wide: bool) -> Iterator[tuple[Any, ...]]:
 
 
 def _arrow_type(pa: Any, column: NDArray[Any]) -> Any:
-    """Return the type of a column of objects, which may be empty; None for any other."""
     if column.dtype != object:
         return None
     return pa.bool_() if any(isinstance(value, bool) for value in column) else pa.string()
 
 
-def _write(write: Callable[[IO[str]], None], path: str | os.PathLike[str] | IO[str]) -> None:
+@contextmanager
+def _opened(path: str | os.PathLike[str] | IO[str]) -> Iterator[IO[str]]:
     if not isinstance(path, str | os.PathLike):
-        write(path)
+        yield path
         return
     with replacing(_target(path)) as part, part.open("w", encoding="utf-8", newline="") as file:
-        write(file)
+        yield file
 
 
 def _target(path: str | os.PathLike[str]) -> AnyPath:

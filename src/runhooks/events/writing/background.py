@@ -1,11 +1,8 @@
 """The one background thread of the process, which writes all event files and other summaries.
 
-It sleeps until a worker is scheduled, waits a moment for others, and lets each scheduled worker
-work. It starts when it is first needed, never ends, and is a daemon: when the process ends, all
-workers are flushed, and from then on a scheduled worker works at once, in the calling thread.
-SIGTERM does the same in a program without a handler of its own.
-
-A signal handler may schedule and flush: it may interrupt any line here, so no lock is taken.
+It is a daemon: when the process ends, all workers are flushed, and then scheduled ones work in the
+calling thread. A signal handler may interrupt any line here, to schedule or flush, so no lock is
+taken.
 """
 
 from __future__ import annotations
@@ -18,7 +15,7 @@ import signal
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from types import FrameType
 from typing import Protocol
@@ -26,15 +23,13 @@ from typing import Protocol
 from runhooks import clock
 from runhooks.errors import call_all, error_text
 
-#: Seconds from scheduling to writing, unless there is a hurry. The pause turns many small writes
-#: into a large one, and leaves the interpreter to the training loop.
+#: Seconds from scheduling to writing, unless there is a hurry: many small writes become one.
 LINGER_SECS = 0.2
 
-# For each of the workers, although the time is over: it may have nothing to do.
+# For a worker although the time is over: it may have nothing to do.
 _LEAST_SECS = 0.05
 
-#: Seconds that the handler of SIGTERM waits for the files, less than the grace period of usual
-#: supervisors.
+#: Seconds that SIGTERM waits, less than the grace period of usual supervisors.
 GRACE_SECS = 5
 
 _logger = logging.getLogger("runhooks")
@@ -50,13 +45,13 @@ class Worker(Protocol):
         """Return when all the work is done. Raises its errors, or that it takes too long."""
 
     def settle(self) -> None:
-        """Return when all the work is done. Keeps its errors for the next caller."""
+        """As ``flush``, but keeps the errors for the next caller."""
 
     def finish(self, timeout: float | None = None) -> None:
-        """Flush as the process ends, after which nobody tries again."""
+        """As ``flush``, as the process ends: nobody tries again."""
 
     def forked(self) -> None:
-        """Forget the state of the parent process, locks too: this is a child just forked."""
+        """Leave everything to the parent process, locks too: this is a child just forked."""
 
 
 class _Background:
@@ -82,7 +77,7 @@ class _Background:
         if thread is None or not thread.is_alive():
             try:
                 self._start()
-            except RuntimeError:  # the process may have no more threads
+            except RuntimeError:
                 worker.work()
                 return
         self._scheduled.put((worker, hurry))
@@ -105,8 +100,7 @@ class _Background:
                 for worker in self._next():
                     worker.work()
         finally:
-            # Somebody has raised an exception in this thread to end it, so the scheduled workers
-            # are lost. Another thread goes on.
+            # Somebody has raised an exception in this thread to end it.
             self._thread = None
             for worker in self._living():
                 self.schedule(worker, hurry=True)
@@ -127,55 +121,43 @@ class _Background:
         workers = (ref() for ref in self._workers.valuerefs())
         return [worker for worker in workers if worker is not None]
 
-    def flush_all(self, timeout: float | None = None) -> None:
-        call_all(partial(_by, end, worker.flush) for worker, end in self._each(timeout))
+    def end_all(
+        self, act: Callable[[Worker, float | None], None], timeout: float | None = None
+    ) -> None:
+        """Call ``act`` with each worker and the seconds that it has, then raise the first error."""
+        end = None if timeout is None else clock.monotonic() + timeout
+
+        def act_on(worker: Worker) -> None:
+            act(worker, None if end is None else max(_LEAST_SECS, end - clock.monotonic()))
+
+        call_all(partial(act_on, worker) for worker in self._living())
 
     def settle_all(self) -> None:
-        """Return when every writer of the process has written what was added before.
-
-        What went wrong is raised by the next call of the writer that it happened to.
-        """
+        """``settle`` every writer of the process."""
         for worker in self._living():
             worker.settle()
 
-    def finish_all(self, timeout: float | None = None) -> None:
-        """As ``flush_all``, as the process ends: what cannot be written is lost, and counted."""
-        call_all(partial(_by, end, worker.finish) for worker, end in self._each(timeout))
-
-    def _each(self, timeout: float | None) -> Iterator[tuple[Worker, float | None]]:
-        end = None if timeout is None else clock.monotonic() + timeout
-        return ((worker, end) for worker in self._living())
-
     def finish(self) -> None:
-        # In the thread if there is one, because a handler of SIGTERM can wait for a thread, but not
-        # for the code that it interrupts. The thread is about to be cut off and cannot be replaced,
-        # so later items are written in the calling thread.
-        self._finish_or_log()
+        # First in the thread: a handler of SIGTERM can wait for it, but not for the code that it
+        # interrupts. Then, as the thread is about to be cut off, without it.
+        self.finish_or_log("the process ended")
         self._finished = True
-        self._finish_or_log()
+        self.finish_or_log("the process ended")
 
-    def _finish_or_log(self) -> None:
+    def finish_or_log(self, what: str, timeout: float | None = None) -> None:
         try:
-            self.finish_all()
+            self.end_all(lambda worker, secs: worker.finish(secs), timeout)
         except Exception as error:  # noqa: BLE001 (no caller is left)
-            _logger.error("events were lost as the process ended: %s", error_text(error))
+            _logger.error("events were lost as %s: %s", what, error_text(error))
 
     def forked(self) -> None:
-        # The thread and the scheduled workers are the parent's.
         self._start_afresh()
         for worker in self._living():
             worker.forked()
 
 
-def _by(end: float | None, act: Callable[[float | None], object]) -> None:
-    act(None if end is None else max(_LEAST_SECS, end - clock.monotonic()))
-
-
 _background = _Background()
 atexit.register(_background.finish)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_background.forked)
-
 
 register = _background.register
 schedule = _background.schedule
@@ -185,13 +167,9 @@ settle_all = _background.settle_all
 def flush_all(timeout: float | None = None) -> None:
     """Flush every writer of the process, then raise the first error with notes on the others.
 
-    Args:
-        timeout: Seconds that this may take; None: no limit.
-
-    Raises:
-        DeadlineExceededError: If a writer is not flushed within ``timeout``.
+    Raises DeadlineExceededError if a writer is not flushed within ``timeout`` seconds.
     """
-    _background.flush_all(timeout)
+    _background.end_all(lambda worker, secs: worker.flush(secs), timeout)
 
 
 _guarded: weakref.WeakSet[object] = weakref.WeakSet()
@@ -201,13 +179,9 @@ _masks = threading.local()
 def guard(writer: object) -> None:
     """Have SIGTERM flush all files before it ends the process, unless it has a handler already.
 
-    This holds until ``writer``, and all others that are guarded, are released or gone. Python sets
-    handlers in the main thread only; in any other thread this does nothing. A handler that is set
-    later replaces this one.
-
-    In a child of multiprocessing it does nothing, either. A pool that ends its workers sends
-    SIGTERM once, and waits for them for ever; but Python calls handlers between two bytecodes, and
-    never in a worker that waits for a lock.
+    This holds until all that are guarded are released or gone, but only if called in the main
+    thread. A child of multiprocessing is left alone: a pool sends SIGTERM once, and waits for ever;
+    but Python never calls a handler in a worker that waits for a lock.
     """
     _guarded.add(writer)
     _install()
@@ -238,19 +212,16 @@ def _is_ours() -> bool:
 
 def _flush_and_end(number: int, frame: FrameType | None) -> None:
     if not _is_ours():
-        # Another handler has replaced this one and calls it: it decides how the process ends.
-        return
+        return  # another handler has replaced this one and calls it
     try:
-        _background.finish_all(timeout=GRACE_SECS)
-    except Exception as error:  # noqa: BLE001 (no caller is left)
-        _logger.error("events were lost as SIGTERM ended the process: %s", error_text(error))
+        _background.finish_or_log("SIGTERM ended the process", GRACE_SECS)
     finally:
         signal.signal(number, signal.SIG_DFL)
         signal.raise_signal(number)
 
 
 def _before_fork() -> None:
-    # A signal that comes too early would find the handler in a child not yet ready for it.
+    # A signal that comes too early would find the handler in a child that is not ready.
     if _is_ours():
         _masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM,))
 
@@ -260,6 +231,7 @@ def _forked() -> None:
     if _is_ours():
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
     _unmask()
+    _background.forked()
 
 
 def _unmask() -> None:

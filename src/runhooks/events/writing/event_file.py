@@ -1,4 +1,4 @@
-"""``EventFile``: one new event file on a disk, which only ever contains whole records."""
+"""``EventSink``: the event file, on a disk or in an object store, to which a queue is written."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ import itertools
 import os
 import platform
 import re
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Iterator
 from io import FileIO
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 from runhooks import clock
 from runhooks.errors import add_note
-from runhooks.events.format.event import FILE_VERSION, Event
-from runhooks.events.format.record import complete_records, frame
+from runhooks.events.format.record import FILE_VERSION, Event, complete_records, frame
 from runhooks.events.place import place
-from runhooks.stores import is_url
+from runhooks.events.writing import background
+from runhooks.events.writing.scalar_records import ScalarRecords, scalars_record
+from runhooks.events.writing.write_queue import MESSAGE, Batch, OnFull, RemoteQueue, Sink
+from runhooks.stores import is_url, open_store
+from runhooks.stores.interruption import interrupting
 
 
 def local_path(**named: Any) -> str:
-    """Return the path that is the one argument, as ``place`` does.
-
-    Raises:
-        TypeError: If it is not a path; the message names the argument.
-        ValueError: If it is empty or the URL of a store.
-    """
+    """Return the path that is the one argument, as ``place``; raise ValueError for a URL."""
     (name,) = named
     path = place(**named)
     if is_url(path):
@@ -60,38 +60,39 @@ _STAMPED = re.compile(r"events\.out\.tfevents\.(\d{10})\.")
 _counter = itertools.count()
 
 
+def _new_name(names: Iterable[str]) -> str:
+    """Return a name that sorts after ``names``, which a clock that was ahead may have made."""
+    stamps = (_STAMPED.match(name) for name in names)
+    newest = max((int(stamp[1]) for stamp in stamps if stamp), default=0)
+    stamp = max(int(clock.wall()), newest + 1)
+    return f"events.out.tfevents.{stamp:010d}.{platform.node()}.{os.getpid()}.{next(_counter)}"
+
+
+def _first_record() -> bytes:
+    return frame(Event(clock.wall(), file_version=FILE_VERSION).SerializeToString())
+
+
 class EventFile:
-    """A new event file in ``logdir``, which is created if it is missing.
+    """A new event file in ``logdir``, which is created if missing.
 
-    A file is never reused. Readers take the files of a directory in the order of their names, so
-    the new name sorts after those that are there, even if these were made in the same second or by
-    a clock that was ahead.
-
-    Args:
-        logdir: The directory.
-        suffix: The end of the name.
-
-    Raises:
-        OSError: If the file cannot be created; it names the directory.
+    Raises OSError, which names ``logdir``.
     """
 
+    waiting = 0
+
     def __init__(self, logdir: str, suffix: str = "") -> None:
-        now = clock.wall()
         try:
             directory = Path(logdir).absolute()
             directory.mkdir(parents=True, exist_ok=True)
-            names = (path.name for path in directory.iterdir())
-            stamp = max(int(now), newest_stamp(names) + 1)
-            name = f"events.out.tfevents.{stamp:010d}.{platform.node()}.{os.getpid()}"
-            self.path = directory / f"{name}.{next(_counter)}{suffix}"
+            name = _new_name(path.name for path in directory.iterdir())
+            self.path = directory / f"{name}{suffix}"
             self._file = self.path.open("xb", buffering=0)
         except OSError as error:
             add_note(error, f"logdir must be a writable directory, got {logdir!r}")
             raise
-        self.size = 0  # bytes of complete records
-        self.waiting = 0  # the system has whatever was written
+        self.size = 0
         try:
-            self.write(frame(Event(now, file_version=FILE_VERSION).SerializeToString()))
+            self.write(_first_record())
         except OSError:
             self.close()
             self.path.unlink(missing_ok=True)
@@ -100,9 +101,8 @@ class EventFile:
     def write(self, records: bytes | memoryview) -> None:
         """Hand ``records``, whole ones, to the operating system.
 
-        Raises:
-            OSError: If the file was deleted or cannot be written; it names the file. If the disk is
-                full, the records that fit are in the file and counted in ``size``.
+        Raises OSError, which names the file. If the disk is full, the records that fit are in the
+        file and counted in ``size``.
         """
         refuse_deleted(self._file, self.path)
         rest = memoryview(records)
@@ -121,21 +121,340 @@ class EventFile:
 
     @property
     def is_gone(self) -> bool:
-        """Whether the file was deleted or moved."""
         return self._file.closed or is_elsewhere(self._file, self.path)
 
     def store(self) -> None:
-        """Do nothing: the system has whatever was written."""
-
-    def forget(self) -> None:
         """Do nothing: no record waits."""
 
+    def forget(self) -> None:
+        """Likewise."""
+
     def close(self) -> None:
-        """Close the file; closing it twice is fine."""
         self._file.close()
 
 
-def newest_stamp(names: Iterable[str]) -> int:
-    """Return the latest time in the ``names`` of event files, in seconds since the epoch, or 0."""
-    stamps = (_STAMPED.match(name) for name in names)
-    return max((int(stamp[1]) for stamp in stamps if stamp), default=0)
+#: Bytes of a segment from which on it is complete.
+SEGMENT_BYTES = 8 << 20
+
+#: Bytes that may wait for a store that does not answer.
+MOST_WAITING_BYTES = 64 << 20
+
+_SENT_BYTES = 2 * SEGMENT_BYTES  # of one segment, written many times, until it is complete
+_SLOW_SECS = 3.0  # a request that takes longer may have been sent twice
+
+
+class StoredFile:
+    """A new event file in the folder ``logdir`` of a store, which can neither append nor rename.
+
+    It is a row of objects, its segments. The last one is written anew, with what is new at its end,
+    until it is large or was sent often: then the next one begins. Each is an event file, and
+    readers that take the files of a directory in the order of their names read them as one.
+
+    A request whose answer is lost may take effect later than those that follow it. So a segment
+    that was hard to write is written again with the same content, and is complete then.
+
+    Raises OSError, which names the URL, or ImportError without the library for such URLs.
+    """
+
+    def __init__(self, logdir: str, suffix: str = "") -> None:
+        self.size = 0
+        self._suffix = suffix
+        self._number = 0
+        self._segment = b""  # what was written last, or is to be written again
+        self._stored = 0
+        self._sent = 0
+        self._is_complete = True
+        self._is_closed = False
+        self._waiting = bytearray()  # the records after it
+        self._store = open_store(logdir)
+        try:
+            names = (found.key for found in self._store.objects() if "/" not in found.key)
+            self._name = _new_name(names)
+            self._begin_segment()
+            self._put()
+        except OSError as error:
+            add_note(error, f"logdir must be a place that can be written to, got {logdir!r}")
+            raise
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it was closed. Who deletes a segment does not stop the next."""
+        return self._is_closed
+
+    @property
+    def waiting(self) -> int:
+        """Number of records that are not in the store yet."""
+        unstored = memoryview(self._segment)[self._stored :]
+        return complete_records(unstored)[0] + complete_records(self._waiting)[0]
+
+    def write(self, records: bytes | memoryview) -> None:
+        """Take ``records``, whole ones, and store them once they fill a segment.
+
+        Raises OSError if that fails. They are stored later, unless too many wait already; ``size``
+        counts those that were taken.
+        """
+        if self._waiting and len(self._waiting) + len(records) > MOST_WAITING_BYTES:
+            self.store()
+        self._waiting += records
+        self.size += len(records)
+        before = 0 if self._is_complete else len(self._segment)
+        if before + len(self._waiting) >= SEGMENT_BYTES:
+            self.store()
+
+    def store(self) -> None:
+        """Store all that was taken. Raises OSError; the next call tries again."""
+        if self._stored < len(self._segment):
+            self._put()
+            self._is_complete = True
+        if self._waiting:
+            if self._is_complete:
+                self._number += 1
+                self._begin_segment()
+            self._segment += bytes(self._waiting)
+            self._waiting.clear()
+            self._put()
+
+    def _begin_segment(self) -> None:
+        self._segment = _first_record()
+        self._stored = self._sent = 0
+        self._is_complete = False
+
+    def forget(self) -> None:
+        self._waiting.clear()
+        self._segment = self._segment[: self._stored]
+        self._is_complete = True  # what was sent may still arrive
+
+    def close(self) -> None:
+        self._is_closed = True
+
+    def _put(self) -> None:
+        begun = clock.monotonic()
+        self._sent += len(self._segment)
+        self._store.put(f"{self._name}.{self._number:05d}{self._suffix}", self._segment)
+        self._stored = len(self._segment)
+        was_slow = clock.monotonic() - begun > _SLOW_SECS
+        is_large = len(self._segment) >= SEGMENT_BYTES or self._sent >= _SENT_BYTES
+        self._is_complete = was_slow or is_large
+
+
+_WRITE_BYTES = 1 << 20
+_AT_ONCE = 1 << 13  # scalars encoded at once: the arrays stay in the cache
+_FEW = 32  # scalars: so few are encoded faster one by one
+
+
+class EventSink(Sink):
+    """Writes batches to an event file in ``logdir``, made when it is first needed or opened.
+
+    A message is an event. An item whose tag and value are tuples is one event of several scalars.
+    """
+
+    def __init__(self, logdir: str, suffix: str = "") -> None:
+        self.name = f"the event writer of {logdir!r}"
+        self._logdir = logdir
+        self._suffix = suffix
+        self._file: EventFile | StoredFile | None = None
+        self._scalars = ScalarRecords()
+        self._start_afresh()
+
+    def _start_afresh(self) -> None:
+        self._records: list[bytes] = []
+        self._size = 0
+        self._errors: list[BaseException] = []
+        self.lost = 0
+        #: Number of records that waited when the last error came.
+        self.waiting = 0
+
+    @property
+    def is_gone(self) -> bool:
+        return self._file is not None and self._file.is_gone
+
+    def open(self) -> None:
+        before, self._file = self._file, self._make()
+        if before is not None:
+            before.close()
+
+    def _make(self) -> EventFile | StoredFile:
+        kind = StoredFile if is_url(self._logdir) else EventFile
+        return kind(self._logdir, self._suffix)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a killed process would lose records that were written."""
+        return self._file is not None and self._file.waiting > 0
+
+    def store(self) -> list[BaseException]:
+        """Store them; return the error, if any."""
+        if self._file is not None:
+            try:
+                self._file.store()
+            except Exception as error:  # noqa: BLE001 (raised by the next call)
+                self.waiting = self._file.waiting
+                return [error]
+        return []
+
+    def give_up(self) -> None:
+        """Count the records that wait as lost."""
+        if self._file is not None:
+            self.lost += self._file.waiting
+            self._file.forget()
+        self.waiting = 0
+
+    def close(self) -> None:
+        self.give_up()
+        if self._file is not None:
+            self._file.close()
+
+    def forked(self) -> None:
+        self.close()
+        self._file = None
+        self._start_afresh()
+
+    def write(self, batch: Batch) -> list[BaseException]:
+        for begin, end in _runs(batch.tags):
+            for at in range(begin, end, _AT_ONCE):
+                self._add_some(Batch(*(column[at : min(at + _AT_ONCE, end)] for column in batch)))
+        self._write()
+        errors, self._errors = self._errors, []
+        return errors
+
+    def _add_some(self, run: Batch) -> None:
+        records: bytes | memoryview
+        if len(run.tags) > _FEW:
+            try:
+                records = self._scalars.encode(*run)
+            except Exception:  # noqa: BLE001 (encoding one by one tells which of them is at fault)
+                pass
+            else:
+                self._write()
+                self._write_records(records, len(run.tags))
+                return
+        for item in zip(*run, strict=True):
+            self._add_one(*item)
+
+    def _add_one(self, tag: Any, value: Any, step: Any, wall_time: float) -> None:
+        try:
+            if tag is MESSAGE:
+                step = getattr(value, "step", None)
+                record = frame(value.SerializeToString())
+            elif type(tag) is tuple:
+                record = scalars_record(tag, value, step, wall_time)
+            else:
+                record = scalars_record((tag,), (value,), step, wall_time)
+        except BaseException as error:  # noqa: BLE001 (raised by the next call; no waiter may hang)
+            if type(tag) is tuple and len(tag) > 1:  # one by one, so that only one is lost
+                for one in zip(tag, value, strict=True):
+                    self._add_one(*one, step, wall_time)
+                return
+            add_note(
+                error,
+                f"while encoding an event of step {step} for the event file in {self._logdir!r}",
+            )
+            self._errors.append(error)
+            self.lost += 1
+        else:
+            self._records.append(record)
+            self._size += len(record)
+            if self._size >= _WRITE_BYTES:
+                self._write()
+
+    def _write(self) -> None:
+        if self._records:
+            records, self._records, self._size = self._records, [], 0
+            self._write_records(b"".join(records), len(records))
+
+    def _write_records(self, records: bytes | memoryview, count: int) -> None:
+        written = size = 0
+        try:
+            if self._file is None:
+                self._file = self._make()
+            size = self._file.size
+            self._file.write(records)
+        except BaseException as error:  # noqa: BLE001 (likewise)
+            if self._file is not None:
+                written, _ = complete_records(memoryview(records)[: self._file.size - size])
+                self.waiting = self._file.waiting
+            self._errors.append(error)
+            self.lost += count - written
+
+
+def _runs(tags: list[Any]) -> Iterator[tuple[int, int]]:
+    """Yield where each stretch of single scalars begins and ends; any other item is its own."""
+    begin = 0
+    try:
+        are_texts = all(type(tag) is str for tag in set(tags))
+    except TypeError:
+        are_texts = False
+    for at in () if are_texts else [at for at, tag in enumerate(tags) if type(tag) is not str]:
+        yield begin, at
+        yield at, at + 1
+        begin = at + 1
+    yield begin, len(tags)
+
+
+class StoreQueue(RemoteQueue):
+    """A ``RemoteQueue`` whose items are in the store ``flush_secs`` after they were added."""
+
+    def __init__(self, sink: EventSink, max_queue: int, flush_secs: float, on_full: OnFull) -> None:
+        self._events = sink
+        self._flush_secs = flush_secs
+        self._timer: threading.Timer | None = None
+        super().__init__(sink, max_queue, flush_secs, on_full)
+
+    def hasten(self, flush_secs: float) -> None:
+        if flush_secs < self._flush_secs:
+            self._flush_secs = flush_secs
+            self._stop_timer()
+            background.schedule(self)
+
+    def close(self) -> None:
+        try:
+            super().close()
+        finally:
+            self._stop_timer()
+
+    def forked(self) -> None:
+        self._timer = None
+        super().forked()
+
+    def _wait_for_all(self, timeout: float | None = None) -> None:
+        with interrupting():
+            super()._wait_for_all(timeout)
+
+    def _give_up(self) -> None:
+        with self._writing:
+            self._events.give_up()
+
+    def _raise_error(self) -> None:
+        try:
+            super()._raise_error()
+        except Exception as error:
+            if self._events.waiting and not self.closed:
+                count = self._events.waiting
+                add_note(error, f"{count} events wait to be written there; flush() tries again")
+            raise
+
+    def _settle(self) -> None:
+        self._take_errors(self._events.store())
+
+    def _write_all(self) -> None:
+        super()._write_all()
+        # After an error somebody has to know of it first, or it would be tried for ever.
+        if self._timer is None and self._events.is_waiting and not self._errors:
+            wait = max(0.0, self._flush_secs - background.LINGER_SECS)
+            self._timer = threading.Timer(wait, self._store_now)
+            self._timer.daemon = True
+            try:
+                self._timer.start()
+            except RuntimeError:
+                self._timer = None
+                self._settle()
+
+    def _store_now(self) -> None:
+        self._timer = None
+        self._waiters.append(SimpleQueue())  # as flush() does, which then waits
+        background.schedule(self, hurry=True)
+
+    def _stop_timer(self) -> None:
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()

@@ -8,10 +8,8 @@ Layout, by the field numbers of TensorFlow's ``event.proto`` and ``summary.proto
      1 + ...  summary = 5 {value = 1 {tag = 1, simple_value = 2: float, the last 4 bytes}}
      4 bytes  CRC of the payload
 
-Records whose tags have one length, and whose steps have one length, are rows of a table. They are
-copies of the templates of their tags, in which the varying columns are set for all rows at once.
-The CRC of a row is that of its template xor the contributions of the bytes that were set; see
-``crc``.
+Records with tags of one length and steps of one length are copies of templates, in which the
+varying columns are set for all at once, and xored into the CRC by ``contributions``.
 """
 
 from __future__ import annotations
@@ -27,35 +25,26 @@ from numpy.typing import NDArray
 from runhooks.arrays.values import read_number, read_numbers
 from runhooks.errors import add_note
 from runhooks.events.format import proto
-from runhooks.events.format.event import Event, scalar_entry
-from runhooks.events.format.record import contributions, crc32c, frame, masked
+from runhooks.events.format.record import (
+    Event,
+    contributions,
+    crc32c,
+    frame,
+    masked,
+    scalar_entry,
+)
 
-#: Where the 8 bytes of the time begin, and the bytes of the step.
-TIME_AT, STEP_AT = 13, 22
-
-#: Bytes at the end of a record: the value, then the CRC.
-VALUE_BYTES, CHECK_BYTES = 4, 4
-
+_TIME_AT, _STEP_AT = 13, 22  # the bytes of their content
+_VALUE_BYTES, _CHECK_BYTES = 4, 4  # at the end of a record
 _STEP = b"\x10"
-_MAX_TAGS = 10_000  # kept at most
+_MAX_TAGS = 10_000
 
 
 class Templates(NamedTuple):
-    """Records of tags of one length, for steps of one length.
-
-    ``records``: uint8 ``[tags, length]``, zero where they vary. ``crcs``: uint32 ``[tags]``, of
-    the payloads.
-    """
+    """Records of tags of one length, for steps of one length, with zeros where they vary."""
 
     records: NDArray[np.uint8]
     crcs: NDArray[np.uint32]
-
-
-class Places(NamedTuple):
-    """Where the templates of some tags are: the row ``rows`` of the shape ``shapes``, ``[n]``."""
-
-    shapes: NDArray[np.intp]
-    rows: NDArray[np.intp]
 
 
 class ScalarTemplates:
@@ -66,25 +55,25 @@ class ScalarTemplates:
 
     def _forget(self) -> None:
         self._numbers: dict[str, int] = {}
-        self._places = Places(np.empty(0, np.intp), np.empty(0, np.intp))  # by number
+        self._places = np.empty((2, 0), np.intp)  # by number
         self._shape_of_length: dict[int, int] = {}
         self._summaries: list[list[bytes]] = []  # by shape; the field of the event, its value zero
         self._made: dict[tuple[int, int], Templates] = {}
 
-    def places(self, tags: Sequence[str]) -> Places:
-        """Return where the templates of ``tags`` are; valid until the next call.
+    def places(self, tags: Sequence[str]) -> NDArray[np.intp]:
+        """Return the shapes of ``tags``, and the rows of their templates: ``[2, n]``.
 
         Raises UnicodeEncodeError for a tag with lone surrogates.
         """
         try:
-            numbers = self._numbers_of(tags)
+            numbers = np.fromiter(map(self._numbers.__getitem__, tags), np.intp, len(tags))
         except KeyError:
             self._add(tags)
-            numbers = self._numbers_of(tags)
-        return Places(self._places.shapes.take(numbers), self._places.rows.take(numbers))
+            return self.places(tags)
+        return self._places.take(numbers, axis=1)
 
     def templates(self, shape: int, digits: int) -> Templates:
-        """Return the templates of ``shape`` for steps of ``digits`` bytes as a varint, 0 to 10."""
+        """Return the templates of ``shape`` for steps of ``digits`` bytes as a varint."""
         summaries = self._summaries[shape]
         made = self._made.get((shape, digits))
         if made is None or len(made.crcs) < len(summaries):
@@ -96,14 +85,12 @@ class ScalarTemplates:
             self._made[shape, digits] = made
         return made
 
-    def _numbers_of(self, tags: Sequence[str]) -> NDArray[np.intp]:
-        return np.fromiter(map(self._numbers.__getitem__, tags), np.intp, len(tags))
-
     def _add(self, tags: Sequence[str]) -> None:
         if len(self._numbers) > _MAX_TAGS:
             self._forget()
         new = set(tags).difference(self._numbers)
-        summaries = {tag: _summary(tag) for tag in new}  # before anything is kept: it may raise
+        # Before anything is kept: it may raise.
+        summaries = {tag: proto.bytes_field(5, scalar_entry(tag, 0.0)) for tag in new}
         places = []
         for tag, summary in summaries.items():
             shape = self._shape_of_length.setdefault(len(summary), len(self._summaries))
@@ -112,14 +99,7 @@ class ScalarTemplates:
             self._numbers[tag] = len(self._numbers)
             places.append((shape, len(self._summaries[shape])))
             self._summaries[shape].append(summary)
-        columns = np.array(places, np.intp).T
-        self._places = Places(
-            np.append(self._places.shapes, columns[0]), np.append(self._places.rows, columns[1])
-        )
-
-
-def _summary(tag: str) -> bytes:
-    return proto.bytes_field(5, scalar_entry(tag, 0.0))
+        self._places = np.append(self._places, np.array(places, np.intp).T, axis=1)
 
 
 _LENGTHS = 11  # a step of 64 bits has no digit (if it is 0) up to ten
@@ -134,15 +114,8 @@ def scalars_record(
 ) -> bytes:
     """Return the record of one event with the values of all ``tags``, as float32.
 
-    Args:
-        tags: One for each value.
-        values: Numbers, or arrays of size 1; see ``read_number``.
-        step: An integer, or an array that holds one; None: 0.
-        wall_time: In seconds since the epoch.
-
-    Raises:
-        TypeError: If a tag, a value or the step has the wrong type; a note names the tag.
-        ValueError: If a value is not of size 1, or the step has more than 64 bits.
+    Raises TypeError if a tag, a value or the step has the wrong type (a note names the tag),
+    ValueError if a value is not of size 1, or the step has more than 64 bits.
     """
     number = 0 if step is None else operator.index(step)
     summary = b"".join(map(_entry, tags, values))
@@ -167,10 +140,7 @@ class _Columns(NamedTuple):
     values: _Bytes
 
     def take(self, at: _Index) -> _Columns:
-        """Return the rows ``at``."""
-        return _Columns(
-            self.times.take(at, axis=0), self.steps.take(at), self.values.take(at, axis=0)
-        )
+        return _Columns._make(column.take(at, axis=0) for column in self)
 
 
 class ScalarRecords:
@@ -188,10 +158,9 @@ class ScalarRecords:
         steps: Sequence[Any],
         wall_times: Sequence[float],
     ) -> memoryview:
-        """Return the records of these scalars, in order; each as ``scalars_record`` makes it.
+        """Return the records of these scalars, in order, in memory that the next call uses again.
 
-        The memory is reused by the next call. Errors are those of ``scalars_record``, but do not
-        say which scalar is at fault; a step that is not an int64 raises OverflowError or TypeError.
+        Errors do not say which scalar is at fault.
         """
         columns = _Columns(
             _as_bytes(np.array(wall_times, "<f8")),
@@ -210,18 +179,18 @@ class ScalarRecords:
         return self._in_order(parts, len(tags))
 
     def _records(self, group: int, rows: _Index, columns: _Columns) -> _Bytes:
-        """Return one record for each of ``rows`` of the templates of ``group``: ``[n, length]``."""
+        """Return one record for each of ``rows`` of the templates of ``group``."""
         shape, digits = divmod(group, _LENGTHS)
         templates = self._templates.templates(shape, digits)
         length = templates.records.shape[1]
-        end = length - CHECK_BYTES
+        end = length - _CHECK_BYTES
         records = templates.records.view(f"V{length}").ravel().take(rows)
         records = records.view(np.uint8).reshape(-1, length)
         crcs = templates.crcs.take(rows)
         for at, content in (
-            (TIME_AT, columns.times),
-            (STEP_AT, _varints(columns.steps, digits)),
-            (end - VALUE_BYTES, columns.values),
+            (_TIME_AT, columns.times),
+            (_STEP_AT, _varints(columns.steps, digits)),
+            (end - _VALUE_BYTES, columns.values),
         ):
             records[:, at : at + content.shape[1]] = content
             for column in range(content.shape[1]):

@@ -1,9 +1,8 @@
 """``WriteQueue``: items waiting for the background thread, and the errors of writing them.
 
-All items lie flat in one list, four slots an item. So adding one allocates no object that the
-garbage collector has to visit, and the thread that writes gets columns by slicing. Extending the
-list and cutting off its beginning are atomic, so there is no lock, and a signal handler may
-interrupt any line.
+All items lie flat in one list, four slots an item: adding one allocates nothing for the garbage
+collector, and columns are slices. Extending the list and cutting off its beginning are atomic, so
+there is no lock, and a signal handler may interrupt any line.
 """
 
 from __future__ import annotations
@@ -26,30 +25,26 @@ from runhooks.events.writing import background
 #: raises ``queue.Full``. ``"drop"``: the item is not written, but counted.
 OnFull = Literal["wait", "raise", "drop"]
 
-#: The default limit of waiting items. A loop that only adds scalars fills it in more than 0.1
-#: seconds, and then waits until they are encoded. So many scalars take 56 MB.
 MAX_QUEUE = 500_000
 
-#: Bytes of arrays that may wait in a queue, which is then full.
 MAX_WAITING_BYTES = 256 << 20
 
-#: In the place of a tag: the value is a message, such as an event or a line.
+#: In the place of a tag: the value is a message.
 MESSAGE: Final = object()
 
 _WIDTH = len(("tag", "value", "step", "wall_time"))
-_BATCH = 1 << 15  # items: few enough that no call holds the interpreter for a millisecond
+_BATCH = 1 << 15  # items: no call holds the interpreter for a millisecond
 _LARGE = 1 << 14  # bytes: the sizes of larger messages are added up
-_REST_SECS = 5.0  # for the rest of the queue, before an error is raised
-_LOOK_SECS = 1.0  # between checks, while waiting, that the background thread is alive
+_REST_SECS = 5.0
+_LOOK_SECS = 1.0  # between checks that the background thread is alive
 
 _log = logging.getLogger("runhooks")
 
 
 class Batch(NamedTuple):
-    """Some items of a queue, in the order in which they were added, by column.
+    """Some items of a queue, in order, by column.
 
-    A scalar has a tag, a value, a step and a time. A message has ``MESSAGE`` as its tag, and its
-    step and time have no meaning.
+    A message has ``MESSAGE`` as its tag; its step and time have no meaning.
     """
 
     tags: list[Any]
@@ -61,14 +56,11 @@ class Batch(NamedTuple):
 class Sink(ABC):
     """The destination of a queue. One thread at a time calls it."""
 
-    #: Its name in errors.
-    name: str
-    #: Number of items that errors have lost, where the errors do not say so themselves.
-    lost = 0
+    name: str  # in errors
+    lost = 0  # items, where the errors do not say so themselves
 
     @property
     def is_gone(self) -> bool:
-        """Whether somebody has deleted the destination."""
         return False
 
     @abstractmethod
@@ -80,30 +72,18 @@ class Sink(ABC):
         return
 
     def close(self) -> None:
-        """Stop writing; closing it twice is fine."""
         return
 
     def forked(self) -> None:
-        """Leave the place to the parent process; use a new one for the next items."""
+        """Leave the place to the parent process."""
         return
 
 
 class WriteQueue:
-    """Items to be written to ``sink`` in the background.
+    """Items to be written to ``sink`` in the background; see ``Worker`` for more of its methods.
 
     An error in the background is raised, once, by the next call that adds, flushes or closes, or
     logged when there can be none. Any thread or signal handler may call any method.
-
-    Args:
-        sink: The destination.
-        max_queue: Number of scalars and messages that may wait.
-        flush_secs: Items are written 0.2 seconds after they are added, or at once if this is less.
-        on_full: What happens to items beyond ``max_queue``.
-
-    Raises:
-        ValueError: If ``max_queue`` or ``flush_secs`` is not above zero, or if ``on_full`` is none
-            of the above.
-        TypeError: If ``max_queue`` is not a whole number.
     """
 
     def __init__(
@@ -113,7 +93,7 @@ class WriteQueue:
         flush_secs: float = 120,
         on_full: OnFull = "wait",
     ) -> None:
-        self._errors: deque[BaseException] = deque()  # first: __del__ looks at it in any case
+        self._errors: deque[BaseException] = deque()  # first, for __del__
         arguments.given(max_queue=max_queue, flush_secs=flush_secs)
         arguments.whole(max_queue=max_queue)
         arguments.positive(flush_secs=flush_secs)
@@ -130,43 +110,35 @@ class WriteQueue:
 
     def _start_afresh(self) -> None:
         self._items: list[Any] = []
-        self._sizes: list[int] = []  # of the large messages among them
-        #: Number of items that were dropped because the queue was full.
+        self._sizes: list[int] = []
         self.dropped = 0
-        self._counting = threading.RLock()  # a signal handler may add, too
-        self._idle = True  # no write is scheduled
-        #: A waiter gets something when all items added before are written. (A threading.Event
-        #: would not do: a signal handler may interrupt a thread in its wait() and wait as well.)
+        self._counting = threading.RLock()
+        self._idle = True
+        # Queues, not events: a signal handler may interrupt a thread in wait() and wait as well.
         self._waiters: deque[SimpleQueue[None]] = deque()
         self._errors = deque()
-        self._lost = 0  # items in batches that the sink raised an error for
-        self._reported = 0  # lost items that an error has reported
+        self._lost = 0
+        self._reported = 0
         self._writing = threading.RLock()
-        self._writer: int | None = None  # the thread that is writing
+        self._writer: int | None = None
         self._set_mark()
 
     def _set_mark(self) -> None:
-        # The length from which on `put` calls `_admits`: 0 if there is an error to raise. Looked
-        # for only after the limit is set: it would replace the 0 of a thread that has come between.
+        # The length from which on `put` calls `_admits`. The limit first: it would replace the 0 of
+        # a thread that has come between.
         self._mark = self._limit
         if self._closed or self._errors:
             self._mark = 0
 
     @property
     def closed(self) -> bool:
-        """Whether the queue is closed."""
         return self._closed
 
     def put(self, tag: Any, value: Any, step: Any, wall_time: float) -> bool:
         """Add one item of a ``Batch``; return whether it was, and not dropped.
 
-        If this raises, the item is not written. An item that another thread adds while the queue
-        is being closed may be lost; the next call then raises.
-
-        Raises:
-            RuntimeError: If the queue is closed.
-            queue.Full: If it is full and the policy is to raise.
-            Exception: If writing earlier items failed in the background.
+        If this raises, it is not written. An item that another thread adds while the queue is being
+        closed may be lost; the next call then raises.
         """
         items = self._items
         if len(items) >= self._mark and not self._admits():
@@ -190,38 +162,27 @@ class WriteQueue:
 
     def hasten(self, flush_secs: float) -> None:
         """Let items be in the destination after ``flush_secs``, if that would be later."""
-        return
 
     def flush(self, timeout: float | None = None) -> None:
         """Return when the operating system, or the store, has all items that were added before.
 
-        Does nothing if the queue is closed.
-
-        Raises:
-            DeadlineExceededError: If it takes longer than ``timeout`` seconds.
-            Exception: If writing failed in the background.
+        Raises DeadlineExceededError after ``timeout`` seconds.
         """
         if not self._closed:
             self._wait_for_all(timeout)
             self._raise_error()
 
     def settle(self) -> None:
-        """Return when all items added before are written, or an error says that they are not."""
         if not self._closed:
             self._wait_for_all()
 
     def finish(self, timeout: float | None = None) -> None:
-        """Flush as the process ends: what cannot be written is lost. Raises as ``flush``."""
         if not self._closed:
             self._wait_for_all(timeout)
             self._give_up()
             self._raise_error()
 
     def close(self) -> None:
-        """Flush, and close the sink; closing it twice is fine.
-
-        Raises the error of the background, if any; the sink is closed all the same.
-        """
         if self._closed:
             return
         self._closed = True
@@ -235,10 +196,7 @@ class WriteQueue:
     def reopen(self) -> bool:
         """Continue in a new place if it is closed or the place is gone; return whether it was.
 
-        What was lost in the old place is logged: whoever goes on did not lose it.
-
-        Raises:
-            OSError: If the new place cannot be written.
+        What was lost in the old place is logged. Raises OSError.
         """
         if not self._closed and not self._sink.is_gone:
             return False
@@ -251,9 +209,8 @@ class WriteQueue:
         return True
 
     def work(self) -> None:
-        """Write all items (the background thread calls this)."""
         if self._writer == threading.get_ident():
-            return  # called by a signal handler that interrupted the lines below
+            return
         with self._writing:
             self._writer = threading.get_ident()
             try:
@@ -262,16 +219,15 @@ class WriteQueue:
                 self._writer = None
 
     def forked(self) -> None:
-        """Leave the sink and all waiting items to the parent process."""
         self._sink.forked()
         self._start_afresh()
 
     def _write_all(self) -> None:
-        # Before looking: an item that is added after the last look then schedules a write again.
+        # First: an item that is added after the last look then schedules a write again.
         self._idle = True
         while self._items or self._waiters:
             waiters = [self._waiters.popleft() for _ in range(len(self._waiters))]
-            end = len(self._items)  # the waiters wait for the items before it
+            end = len(self._items)
             while end > 0:
                 end -= self._write_batch(min(end, _BATCH * _WIDTH))
             if waiters:
@@ -295,7 +251,7 @@ class WriteQueue:
         return end
 
     def _settle(self) -> None:
-        """Make sure, before waiters go on, that a killed process loses nothing written."""
+        """Make sure, before waiters go on, that a killed process loses nothing."""
 
     def _give_up(self) -> None:
         """Count as lost what waits for another try."""
@@ -309,7 +265,7 @@ class WriteQueue:
         background.schedule(self, self._hurry)
 
     def _admits(self, nbytes: int = 0) -> bool:
-        if self._errors:  # so that one error reports everything that was added before
+        if self._errors:
             with suppress(DeadlineExceededError):
                 self._wait_for_all(_REST_SECS)
         self._refuse()
@@ -327,7 +283,7 @@ class WriteQueue:
             self._drop()
             return False
         self._wait_for_all()
-        self._refuse()  # it may have been closed, or have failed, while this waited
+        self._refuse()
         return True
 
     def _drop(self) -> None:
@@ -347,23 +303,22 @@ class WriteQueue:
 
     def _raise_error(self) -> None:
         errors: list[BaseException] = []
-        with suppress(IndexError):  # another thread may take some of them
+        with suppress(IndexError):
             while self._errors:
                 errors.append(self._errors.popleft())
         if errors:
             first, *rest = errors
             self._set_mark()
             lost = self._lost + self._sink.lost
-            if lost > self._reported:
-                new = lost - self._reported
+            new = lost - self._reported
+            if new > 0:
                 text = f"{self._sink.name} lost {new} item{'s' if new > 1 else ''}"
                 add_to_message(first, text)
             self._reported = lost
             rest = [error for error in rest if described(error) != described(first)]
             if rest:
-                add_note(
-                    first, f"{len(rest)} more errors followed; the last is {described(rest[-1])}"
-                )
+                text = f"{len(rest)} more errors followed; the last is {described(rest[-1])}"
+                add_note(first, text)
             raise first
 
     def _log_errors(self, when: str) -> None:
@@ -373,14 +328,14 @@ class WriteQueue:
             _log.warning("%s: %s", when, error_text(error))
 
     def __del__(self) -> None:
-        # Whoever forgot to close it makes no later call that would raise them.
+        # No later call will raise them.
         if self._errors:
             self._give_up()
             self._log_errors(f"{self._sink.name} was never closed")
 
     def _wait_for_all(self, timeout: float | None = None) -> None:
         if self._writer == threading.get_ident():
-            return  # a signal handler cannot wait for the very write that it interrupts
+            return  # a signal handler cannot wait for the write that it interrupts
         waiter: SimpleQueue[None] = SimpleQueue()
         left = math.inf if timeout is None else timeout
         while left > 0:
@@ -401,7 +356,7 @@ class RemoteQueue(WriteQueue):
 
     def _start_afresh(self) -> None:
         super()._start_afresh()
-        #: Held by a thread from its start until its turn: it then writes all that was added.
+        # Held by a thread from its start until its turn.
         self._next = threading.Semaphore()
 
     def work(self) -> None:
@@ -409,7 +364,7 @@ class RemoteQueue(WriteQueue):
             thread = threading.Thread(target=self._work, name="runhooks-remote", daemon=True)
             try:
                 thread.start()
-            except RuntimeError:  # the process ends, or may have no more threads
+            except RuntimeError:
                 self._work()
 
     def _work(self) -> None:
