@@ -186,6 +186,7 @@ def test_any_number_of_ranks_goes_on_and_a_rank_that_is_killed_in_a_save_leaves_
     assert checkpoints(ranks.folder)[-1] == str(ranks.folder / "model.ckpt-16")
 
 
+@pytest.mark.slow
 def test_the_example_trains_with_fsdp_and_resumes(ranks):
     directory = ranks.folder / "example"
     words = [str(EXAMPLE), "--dir", str(directory), "--save-steps", "20", "--steps"]
