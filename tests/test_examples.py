@@ -24,13 +24,11 @@ MOST_ADDED = {
 STEPS = 100
 
 
-QUICK = ["jax_plain", "numpy_kmeans"]
-
-
 @pytest.fixture(
     scope="module",
     params=[
-        pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in MOST_ADDED
+        pytest.param(name, marks=[] if name == "numpy_kmeans" else pytest.mark.slow)
+        for name in MOST_ADDED
     ],
 )
 def example(request, tmp_path_factory):

@@ -51,7 +51,9 @@ def test_killed_run_ends_where_an_undisturbed_one_ends(jax_launcher, tmp_path):
     ends_like_an_undisturbed_run("nnx", tmp_path)
 
 
-@pytest.mark.parametrize("name", ["plain", "linen", "equinox"])
+@pytest.mark.parametrize(
+    "name", ["plain", "linen", pytest.param("equinox", marks=pytest.mark.slow)]
+)
 def test_stopped_run_ends_where_an_undisturbed_one_ends(name, tmp_path):
     run(GRAPHS[name](), 5, directory=tmp_path / name)
     ends_like_an_undisturbed_run(name, tmp_path)

@@ -14,6 +14,8 @@ import runhooks as rh
 from runhooks.checkpoint import checkpoints, read_checkpoint
 from runhooks.checkpoint.format import StoredCheckpoint, read_manifest
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = Path(__file__).with_name("sharded_program.py")
 EXAMPLE = Path(__file__).parents[2] / "examples" / "fsdp_torch.py"
 
@@ -186,7 +188,6 @@ def test_any_number_of_ranks_goes_on_and_a_rank_that_is_killed_in_a_save_leaves_
     assert checkpoints(ranks.folder)[-1] == str(ranks.folder / "model.ckpt-16")
 
 
-@pytest.mark.slow
 def test_the_example_trains_with_fsdp_and_resumes(ranks):
     directory = ranks.folder / "example"
     words = [str(EXAMPLE), "--dir", str(directory), "--save-steps", "20", "--steps"]
