@@ -6,6 +6,7 @@
 #   make train-torch   train the PyTorch example
 #   make board         show RUNS (default: runs) in TensorBoard
 #   make test          run the tests; ARGS="tests/hooks -x"
+#   make test-slow     run the tests that take seconds each, of whole programs most of them
 #   make test-core     test the core without a framework, in .venv-core
 #   make test-lowest   test one engine with the lowest supported versions: OF=jax (or core,
 #                      stores, tensorflow, torch), in .venv-lowest-jax
@@ -46,7 +47,7 @@ endif
 # The tests start hundreds of programs, which find the byte code that the first has left.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: train train-torch board test test-core test-lowest locks lint docs pictures release bench soak suites clean
+.PHONY: train train-torch board test test-slow test-core test-lowest locks lint docs pictures release bench soak suites clean
 
 train: $(TRAIN)
 	@.venv/bin/python examples/digits_jax.py --dir $(RUNS)/digits $(ARGS)
@@ -65,6 +66,9 @@ board: $(if $(wildcard $(TRAIN_TORCH)),,$(TRAIN))
 
 test: $(TEST)
 	@.venv/bin/pytest $(ARGS)
+
+test-slow: $(TEST)
+	@.venv/bin/pytest -m slow $(ARGS)
 
 soak: $(SOAK)
 	@.venv/bin/pytest -m soak $(ARGS)

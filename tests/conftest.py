@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from hypothesis import settings
 
 import runhooks as rh
 from runhooks.stores.interruption import forget_interrupt
@@ -63,6 +64,10 @@ LONGEST = [
     "test_resume.py",
 ]
 
+
+# A property that is wrong is found by the examples of some runs, if not of this one.
+settings.register_profile("quick", max_examples=40)
+settings.load_profile("quick")
 
 # What JAX has compiled begins anew when it takes more.
 _COMPILED_BYTES = 1 << 30

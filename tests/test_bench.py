@@ -219,6 +219,7 @@ def test_a_topic_that_takes_too_long_is_ended():
     assert topic["tables"] == topic["growths"] == []
 
 
+@pytest.mark.slow
 def test_a_topic_of_a_gpu_says_where_it_was_measured(tmp_path):
     path = tmp_path / "results.json"
     assert main(["--gpu", "--quick", "gpu-ranks", "--results", str(path)]) == 0

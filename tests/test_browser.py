@@ -29,7 +29,10 @@ FLAGS = [
 LINES = "vz-line-chart2 path[d*=L]"  # not the marks of the points
 BROWSER = next(filter(None, map(shutil.which, BROWSERS)), None)
 
-pytestmark = pytest.mark.skipif(BROWSER is None, reason=f"found none of {', '.join(BROWSERS)}")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(BROWSER is None, reason=f"found none of {', '.join(BROWSERS)}"),
+]
 
 
 # As for those who have no TensorFlow: to import it would take longer than to draw.

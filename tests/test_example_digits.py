@@ -33,7 +33,10 @@ class Example:
         return said
 
 
-@pytest.fixture(scope="module", params=LAUNCHERS)
+@pytest.fixture(
+    scope="module",
+    params=["digits_jax.py", pytest.param("digits_torch.py", marks=pytest.mark.slow)],
+)
 def example(request):
     launcher = request.getfixturevalue(LAUNCHERS[request.param])
     return Example(launcher, EXAMPLES / request.param)

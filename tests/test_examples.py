@@ -24,7 +24,13 @@ MOST_ADDED = {
 STEPS = 100
 
 
-@pytest.fixture(scope="module", params=MOST_ADDED)
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(name, marks=[] if name == "numpy_kmeans" else pytest.mark.slow)
+        for name in MOST_ADDED
+    ],
+)
 def example(request, tmp_path_factory):
     """An example after ``STEPS`` steps under hooks, and the directory of its run."""
     with pytest.MonkeyPatch.context() as patch:
@@ -102,6 +108,7 @@ def test_interrupted_and_resumed_it_ends_with_the_same_checkpoint(example, tmp_p
 # --- Fine-tuning
 
 
+@pytest.mark.slow
 def test_a_body_goes_on_under_a_new_head(tmp_path, monkeypatch, capsys, caplog):
     monkeypatch.syspath_prepend(EXAMPLES)
     caplog.set_level("INFO", "runhooks")

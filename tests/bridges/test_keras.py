@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = Path(__file__).with_name("keras_program.py")
 ON_ONE = [
     *("resume", "exceptions", "stop", "several_steps", "load_weights", "validation", "refused"),

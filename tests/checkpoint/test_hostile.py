@@ -366,6 +366,7 @@ fuzzed = settings(
 )
 
 
+@pytest.mark.slow
 @fuzzed
 @given(data=st.data())
 def test_any_field_may_be_another(sound, caplog, most_bytes, data):

@@ -304,6 +304,7 @@ with graph.as_default():
 """
 
 
+@pytest.mark.slow
 def test_a_program_that_leaves_a_session_open_ends_without_a_word(tmp_path):
     assert run(UNCLOSED, tmp_path) == ("", "")
     assert list(tmp_path.glob("model.ckpt-*"))

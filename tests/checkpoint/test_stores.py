@@ -392,6 +392,7 @@ def test_an_error_of_the_background_comes_to_light(bucket, proxy, impatient, at_
 PROGRAM = Path(__file__).parents[1] / "soak" / "program.py"
 
 
+@pytest.mark.slow
 def test_killed_while_it_commits_a_training_resumes_bit_for_bit(bucket, proxy, tmp_path):
     """Killed before the store has the manifest, and after: both times it goes on where it was."""
 

@@ -118,6 +118,7 @@ def test_manifests_of_nonsense_are_damage_and_never_a_traceback(run, tmp_path) -
             assert_printable(listed.out + listed.errors)
 
 
+@pytest.mark.slow
 @settings(
     max_examples=30,
     deadline=None,

@@ -109,6 +109,7 @@ def test_epochs(page):
     assert names["session"].global_step == 24
 
 
+@pytest.mark.slow
 def test_jax(page, caplog):
     names, printed = page("jax.md")
     *losses, slow, fast = printed
@@ -144,6 +145,7 @@ def test_pytorch(page, caplog):
     assert names["session"].global_step == 2  # updates
 
 
+@pytest.mark.slow
 def test_porting(page):
     _, printed = page("porting.md")  # it compares the weights of both loops itself
     by_hand = [line.split()[-1] for line in printed if line.startswith("epoch ")][:3]

@@ -9,6 +9,8 @@ import pytest
 import runhooks as rh
 from runhooks import events
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("mlx.core")
 
 ROOT = Path(__file__).parents[2]

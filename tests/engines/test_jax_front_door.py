@@ -43,6 +43,7 @@ def arrays_hash(directory):
     return hashlib.sha256(b"".join(arrays[name].tobytes() for name in sorted(arrays))).hexdigest()
 
 
+@pytest.mark.slow
 def test_killed_run_ends_where_an_undisturbed_one_ends(jax_launcher, tmp_path):
     log = tmp_path / "log"
     program = jax_launcher.start(log, PROGRAM, "nnx", tmp_path / "nnx", "8", "5")
@@ -50,7 +51,9 @@ def test_killed_run_ends_where_an_undisturbed_one_ends(jax_launcher, tmp_path):
     ends_like_an_undisturbed_run("nnx", tmp_path)
 
 
-@pytest.mark.parametrize("name", ["plain", "linen", "equinox"])
+@pytest.mark.parametrize(
+    "name", ["plain", "linen", pytest.param("equinox", marks=pytest.mark.slow)]
+)
 def test_stopped_run_ends_where_an_undisturbed_one_ends(name, tmp_path):
     run(GRAPHS[name](), 5, directory=tmp_path / name)
     ends_like_an_undisturbed_run(name, tmp_path)
@@ -94,6 +97,7 @@ def test_model_is_the_users_own_where_it_is_fetched_and_called(name, kind):
     assert issubclass(*kinds, kind)
 
 
+@pytest.mark.slow
 def test_parts_of_objects_of_nnx_have_its_variables():
     linear, grads, kernel = run(
         GRAPHS["nnx"](), 2, ["model/linear", "grads", "grads/linear/kernel"]
@@ -233,7 +237,9 @@ class Twice(nnx.Module):
         return x
 
 
-@pytest.mark.parametrize("shared", ["module", "weights", "rngs"])
+@pytest.mark.parametrize(
+    "shared", ["weights", *(pytest.param(it, marks=pytest.mark.slow) for it in ("module", "rngs"))]
+)
 def test_what_a_module_of_nnx_shares_stays_shared(shared, tmp_path):
     @nnx.jit
     def train_step(model, optimizer, x):

@@ -1,5 +1,7 @@
 """Values that are spread over several devices, or stand on each of them, are read like others."""
 
+import pytest
+
 PROGRAM = """
 import sys
 import jax, jax.numpy as jnp, numpy as np
@@ -99,6 +101,7 @@ def test_a_state_keeps_its_sharding_and_a_resumed_run_its_bits(jax_launcher, tmp
     assert status == 0, said
 
 
+@pytest.mark.slow
 def test_training_over_eight_devices(jax_launcher, tmp_path):
     status, said = jax_launcher.run(tmp_path, PROGRAM, tmp_path)
     assert status == 0, said

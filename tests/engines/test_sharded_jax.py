@@ -11,6 +11,8 @@ import safetensors.numpy
 from runhooks.checkpoint import read_checkpoint
 from runhooks.checkpoint.format import read_manifest
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = Path(__file__).with_name("sharded_jax_program.py")
 
 

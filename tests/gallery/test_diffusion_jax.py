@@ -9,6 +9,8 @@ from PIL import Image
 import runhooks as rh
 from tests.gallery.programs import as_bytes, check_resumed, check_shorter
 
+pytestmark = pytest.mark.slow
+
 NAME = "diffusion_jax"
 
 

@@ -6,6 +6,8 @@ import torch
 import runhooks as rh
 from tests.gallery.programs import as_bytes, check_same_end, check_shorter
 
+pytestmark = pytest.mark.slow
+
 NAME = "fine_tuning_torch"
 TRAININGS = ["pretrained", "head", "tuned"]
 

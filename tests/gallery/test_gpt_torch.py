@@ -6,6 +6,8 @@ import torch
 import runhooks as rh
 from tests.gallery.programs import as_bytes, check_resumed, check_shorter
 
+pytestmark = pytest.mark.slow
+
 NAME = "gpt_torch"
 
 

@@ -6,6 +6,8 @@ from flax import serialization
 import runhooks as rh
 from tests.gallery.programs import as_bytes, check_resumed, check_shorter
 
+pytestmark = pytest.mark.slow
+
 NAME = "metrics_nnx"
 
 

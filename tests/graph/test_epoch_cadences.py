@@ -97,7 +97,10 @@ def test_hooks_act_at_the_ends_of_epochs_with_values_of_that_very_run(source, en
         assert {(told["epoch"], told["loss"]) for _, told in calls} <= {(epoch, loss)}
 
 
-@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize(
+    "source",
+    [pytest.param(it, marks=[] if it == "list" else pytest.mark.slow) for it in SOURCES],
+)
 def test_killed_at_every_step_hooks_are_called_as_if_undisturbed(source, killed):
     case = {"source": source, "triggers": triggers_of(source)}
     undisturbed = killed([], **case)

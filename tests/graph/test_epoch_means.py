@@ -189,7 +189,7 @@ def test_a_complex_value_is_refused(engine):
             rh.train.train("train_op")
 
 
-@pytest.mark.parametrize("engine", ["python", "jax", "torch"])
+@pytest.mark.parametrize("engine", ["python", "jax", pytest.param("torch", marks=pytest.mark.slow)])
 def test_a_million_values_add_up_without_drift(engine):
     engine = rh.Graph(engine).engine
     sums, value = engine.new_sums(), np.float32(0.1)

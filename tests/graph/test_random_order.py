@@ -327,6 +327,7 @@ def test_loader_without_end_goes_on_in_its_epoch(tmp_path):
     check(loader, 6, tmp_path, epochs=None)
 
 
+@pytest.mark.slow
 def test_workers_of_a_loader_go_on_in_their_epoch(torch_launcher, tmp_path):
     here = Path(__file__).parents[2]
     status, text = torch_launcher.run(tmp_path, WITH_WORKERS, here, tmp_path)

@@ -120,6 +120,7 @@ def number_in(array):
     return number
 
 
+@pytest.mark.slow
 @given(program=programs, runs=runs, size=sizes)
 @settings(
     max_examples=30,

@@ -66,6 +66,7 @@ def test_ours_is_the_mean_of_the_whole_epoch(tmp_path):
     assert (mean, batches) == (2.5, "3, 4, 5")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in rows() if name != "runhooks"])
 def test_the_page_says_what_others_tell(name, peers):
     """Should a later version do otherwise, this fails: then correct the page."""

@@ -13,6 +13,8 @@ import pytest
 
 from runhooks import contract
 
+pytestmark = pytest.mark.slow
+
 PROGRAMS = Path(__file__).with_name("programs.py")
 TABLE = Path(__file__).parents[2] / "docs" / "differences.md"
 

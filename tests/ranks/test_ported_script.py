@@ -4,6 +4,7 @@ import re
 import socket
 from pathlib import Path
 
+import pytest
 import torch
 
 import runhooks as rh
@@ -26,6 +27,7 @@ distributed.destroy_process_group()
 """
 
 
+@pytest.mark.slow
 def test_a_ddp_script_does_the_same_by_hand_and_under_runhooks(torch_launcher, tmp_path):
     blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.S | re.M)
     program = tmp_path / "program.py"

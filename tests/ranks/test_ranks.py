@@ -146,6 +146,7 @@ def test_an_error_of_a_loader_and_a_nan_end_all_ranks(ranks):
         assert cause in found[1 - culprit]["error"][1]
 
 
+@pytest.mark.slow
 def test_a_rank_that_hangs_after_another_has_failed_is_killed_with_its_stacks(waiting):
     training = waiting["hangs"]
     statuses, found = training.end()

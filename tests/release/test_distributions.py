@@ -15,6 +15,8 @@ from hatchling import build as hatchling
 
 from runhooks import __version__
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.every_engine,
     pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux"),
 ]

@@ -340,6 +340,7 @@ def test_run_that_waited_for_the_one_that_lost_the_session_is_made_in_the_next(e
         assert 1 <= number(session.run(p.w)) == session.global_step
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ENGINES)
 def test_session_that_threads_lose_again_and_again_is_replaced_each_time(engine):
     """A run may end at any moment while another thread closes its session and opens the next."""

@@ -30,7 +30,9 @@ def make(engine, seed, folder, workers=False):
     loops.check(plan, folder / str(seed))
 
 
-@pytest.mark.parametrize("engine", QUICK)
+@pytest.mark.parametrize(
+    "engine", ["numpy", *(pytest.param(it, marks=pytest.mark.slow) for it in ("jax", "torch"))]
+)
 def test_a_few_programs_do_what_their_own_loops_do(engine, tmp_path):
     for seed in range(QUICK[engine]):
         make(engine, seed, tmp_path)

@@ -26,6 +26,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from runhooks.checkpoint import checkpoint_step, checkpoints, latest_checkpoint, read_checkpoint
 from runhooks.errors import DataLossError
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = Path(__file__).with_name("program.py")
 SUMMARY_STEPS = 3
 

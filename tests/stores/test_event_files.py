@@ -327,6 +327,7 @@ def start(url, last_step):
     return subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=os.environ)
 
 
+@pytest.mark.slow
 def test_what_was_flushed_outlives_a_kill(bucket):
     url = f"{bucket}/run"
     with start(url, -1) as process:
@@ -342,6 +343,7 @@ def test_what_was_flushed_outlives_a_kill(bucket):
     assert columns(url)["."]["loss"][0] == steps + list(range(151))
 
 
+@pytest.mark.slow
 def test_a_process_that_ends_stores_what_waits(bucket):
     with start(f"{bucket}/run", 150) as process:
         process.communicate(timeout=LIMIT_SECS)

@@ -48,6 +48,7 @@ def test_an_object_created_although_its_answer_was_lost_is_ones_own(store, proxy
     assert ("PUT", "/" + store.url_of("commit")[len("s3://") :], "lost answer") in proxy.requests
 
 
+@pytest.mark.slow
 def test_one_part_of_a_large_object_that_fails_is_sent_again_alone(bucket, proxy, monkeypatch):
     monkeypatch.setattr("s3fs.S3FileSystem.retries", 5)
     store = open_store(f"{bucket}/run", SOON)
@@ -260,6 +261,7 @@ def test_without_credentials_it_says_what_to_do_each_time(bucket, monkeypatch, p
     assert second == first
 
 
+@pytest.mark.slow
 def test_credentials_that_are_given_later(bucket, monkeypatch):
     given = {name: os.environ[name] for name in CREDENTIALS if "KEY" in name}
     for name in given:

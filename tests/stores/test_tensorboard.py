@@ -13,6 +13,8 @@ import runhooks as rh
 from runhooks import events
 from runhooks.events.writing import event_file
 
+pytestmark = pytest.mark.slow
+
 READER = Path(__file__).with_name("tensorboard_reader.py")
 
 

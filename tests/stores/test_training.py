@@ -5,9 +5,12 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from runhooks import events
 from tests.stores.training_program import main
+
+pytestmark = pytest.mark.slow
 
 PROGRAM = Path(__file__).with_name("training_program.py")
 LIMIT_SECS = 120

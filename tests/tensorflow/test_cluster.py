@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 import tensorflow
 
+pytestmark = pytest.mark.slow
+
 tf = tensorflow.compat.v1
 
 PROGRAM = Path(__file__).with_name("cluster_program.py")

@@ -8,6 +8,8 @@ import tensorflow
 import runhooks
 from runhooks.testing import read_events
 
+pytestmark = pytest.mark.slow
+
 tf = tensorflow.compat.v1
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

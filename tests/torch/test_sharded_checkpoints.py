@@ -14,6 +14,8 @@ import runhooks as rh
 from runhooks.checkpoint import checkpoints, read_checkpoint
 from runhooks.checkpoint.format import StoredCheckpoint, read_manifest
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = Path(__file__).with_name("sharded_program.py")
 EXAMPLE = Path(__file__).parents[2] / "examples" / "fsdp_torch.py"
 

@@ -100,6 +100,7 @@ def test_a_bad_record_at_the_end_is_judged_when_more_has_come(
     assert runs.damages == [Damage(path, begin, len(torn), BAD_PAYLOAD)]
 
 
+@pytest.mark.slow
 def test_damage_in_many_places_of_many_blocks(write: Write, scalar: Make) -> None:
     good = [frame(scalar("x", 1, step).SerializeToString()) for step in range(50_000)]
     path = write(

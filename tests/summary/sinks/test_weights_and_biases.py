@@ -19,6 +19,8 @@ from runhooks import summary
 from runhooks.summary import WeightsAndBiasesWriter
 from runhooks.testing import FakeClock
 
+pytestmark = pytest.mark.slow
+
 _BLOCK, _HEADER = 1 << 15, struct.Struct("<IHB")
 _WHOLE = (1, 4)  # or the last part
 
