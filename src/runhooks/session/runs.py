@@ -23,12 +23,9 @@ from runhooks.graph.passes import EndedByError
 from runhooks.graph.plan import Plan, make_plan
 from runhooks.graph.source import Source
 from runhooks.graph.step_result import described
-from runhooks.session.feeds import Converter, converter
+from runhooks.session.feeds import converter
 from runhooks.session.inputs import SessionInputs
 from runhooks.session.states import VariableValues
-
-#: The keys of a feed_dict, each with a function that checks and converts the value.
-Feeds = Sequence[tuple[Any, Converter]]
 
 #: New values of variables on the host.
 Counted = Mapping[Variable, Any]
@@ -37,42 +34,19 @@ _NOTHING_COUNTED: dict[Variable, Any] = {}
 
 
 class BoundRun(PreparedRun):
-    """The run of ``plan`` in one session: head, body and tail, of which some may be empty.
-
-    Args:
-        fetches: What is asked for.
-        feeds: The keys of the feed_dict.
-        plan: What to run.
-        graph: The graph.
-        held: The variables of the session, among them all that the run needs.
-        inputs: Its inputs.
-    """
+    """The run of a plan in one session: head, body and tail, of which some may be empty."""
 
     __slots__ = (
         *("_body", "_changes", "_counter", "_counters", "_cuts", "_delta", "_engine", "_feeds"),
         *("_head", "_held", "_increments", "_inputs", "_is_given", "_is_operation", "_is_phased"),
-        *(
-            "_opened",
-            "_places",
-            "_plan",
-            "_read",
-            "_read_span",
-            "_read_spans",
-            "_sources",
-            "_span",
-            "_tail",
-        ),
+        *("_opened", "_places", "_plan", "_read", "_read_span", "_read_spans", "_sources"),
+        *("_span", "_tail"),
     )
 
     def __init__(
-        self,
-        fetches: Any,
-        feeds: Feeds,
-        plan: Plan,
-        graph: Graph,
-        held: VariableValues,
-        inputs: SessionInputs,
+        self, fetches: Any, planned: PlannedRun, held: VariableValues, inputs: SessionInputs
     ) -> None:
+        plan, graph = planned.plan, planned.graph
         self._is_phased = not _only_counts(plan)
         counts = () if self._is_phased else plan.head
         increments: Counter[Variable] = Counter()  # a run may count one twice
@@ -80,17 +54,17 @@ class BoundRun(PreparedRun):
             if op.assigns is not None:
                 increments[op.assigns] += op.args[0]
         self._increments = list(increments.items())
-        is_one = len(increments) == 1
-        self._counter: Variable | None
-        self._counter, self._delta = self._increments[0] if is_one else (None, 0)
+        self._counter: Variable | None = None
+        if len(increments) == 1:
+            self._counter, self._delta = self._increments[0]
         steps = sum(delta for counter, delta in self._increments if counter is held.step_variable)
-        super().__init__(fetches, (key for key, _ in feeds), steps)
+        super().__init__(fetches, (key for key, _ in planned.feeds), steps)
         self._plan = plan
         self._head, self._tail = ready(plan.head), ready(plan.tail)
         self._engine = graph.engine
         self._held = held
         self._opened = inputs
-        self._feeds = feeds
+        self._feeds = planned.feeds
         self._inputs = plan.inputs
         self._counters = () if self._is_phased else plan.counters
         self._sources = [*plan.feeds, *(t for op in plan.inputs for t in op.outputs)]
@@ -103,9 +77,8 @@ class BoundRun(PreparedRun):
         self._body = BoundBody(_nothing) if is_empty else graph.bind(plan.body, held.structures)
         assigned = [held.places[variable] for variable in plan.body.assigned]
         kept = [held.places[variable] for variable in plan.body.kept]
-        spans = _joined([*assigned, *kept])
+        self._read_spans = spans = _joined([*assigned, *kept])
         self._read_span = spans[0] if len(spans) == 1 else None
-        self._read_spans = spans
         spans = _joined(assigned)
         start = min(it.start for it in spans)
         self._span = slice(start, max(it.stop for it in spans))
@@ -127,7 +100,7 @@ class BoundRun(PreparedRun):
                 values, counted = None, _NOTHING_COUNTED
                 if self._is_phased:
                     given, values, counted = self._compute_head(given)
-                if held.last is not self:  # only now: the source of an input may look at variables
+                if held.last is not self:  # the source of an input may have looked at variables
                     held.make_last(self)
                 args = held.parts[self._read_span] if self._read_span else self._read_parts()
                 args += given
@@ -142,7 +115,7 @@ class BoundRun(PreparedRun):
                     or held.changes != changes
                     or body.compilation.since is not None
                 ):
-                    self._note_unusual(args, changes)
+                    self._check_inside(args, changes)
                 rest = new.pop()
                 if values is not None:
                     self._compute_tail(new, rest, values, counted)
@@ -177,10 +150,10 @@ class BoundRun(PreparedRun):
                 self._note_given(error, args)
             return
         held = self._held
-        held.update_parts(error.new)
-        held.counters.update((it, held.counters[it] + delta) for it, delta in self._increments)
-        held.counters.update((it, int(value)) for it, value in counted.items())
-        _note_landed(error.error, "by what else was asked for")
+        for variable, new in error.new.items():
+            held.parts[held.places[variable]] = new
+        held.counters |= self._counts(counted)
+        _note_landed(error.error)
         raise error.error from None
 
     def _note_given(self, error: Exception, args: Sequence[Any]) -> None:
@@ -198,26 +171,20 @@ class BoundRun(PreparedRun):
             if drawn and op.type == "Inputs":
                 add_note(error, f"the run has drawn {', '.join(drawn)} from {op.name!r}")
 
-    def _note_unusual(self, args: Sequence[Any], changes: int) -> None:
-        if self._body.compilation.since is not None:
-            self._body.log()
-        if self._held.last is not self or self._held.changes != changes:
-            self._check_inside(args)
-
     def _fetched(self, new: list[Any], rest: Any) -> Sequence[Any]:
         try:
             return self._body.fetched(new, rest)
         except BaseException as error:
-            _note_landed(error, "by what else was asked for")
+            _note_landed(error)
             raise
 
-    def _check_inside(self, before: Sequence[Any]) -> None:
-        """Check what a run inside this run has done.
-
-        Raises:
-            RuntimeError: If the session is closed, or if it has assigned what this run assigns too.
-        """
+    def _check_inside(self, before: Sequence[Any], changes: int) -> None:
+        """Log a compilation, and check what a run inside this run has done."""
         held, start = self._held, 0
+        if self._body.compilation.since is not None:
+            self._body.log()
+        if held.last is self and held.changes == changes:
+            return
         held.make_last(self)
         if self._engine.donates:
             return
@@ -232,11 +199,8 @@ class BoundRun(PreparedRun):
             start = end
 
     def _taken(self, feed_dict: Any) -> list[Any]:
-        """Return what is fed and drawn, in the order of ``_sources``.
-
-        If the host computes nothing of it, return what the body is given.
-        """
-        # Each step goes through this: a comprehension or a call for each value would show.
+        """Return what is fed and drawn, in the order of ``_sources``; or what the body is given."""
+        # A comprehension, or a call for each value, would show in each step.
         taken: list[Any] = []
         for key, convert in self._feeds:
             taken.append(convert(feed_dict[key]))
@@ -290,25 +254,26 @@ class BoundRun(PreparedRun):
         except BaseException as error:
             if new and plan.body.donate and self._engine.donates:
                 self._land(new, counted)  # the old values are gone
-                _note_landed(error, "on the host")
+                _note_landed(error)
             raise
         held.check_open()
 
     def _land(self, new: list[Any], counted: Counted) -> None:
-        """Give the variables their new values: all or, if a signal raises an error, none.
-
-        Args:
-            new: The parts of those that the body assigns.
-            counted: The values of those that the host assigns, but for ``_increments``.
-        """
-        counters = self._held.counters
+        """Give the variables their new values: all or, if a signal raises an error, none."""
+        held = self._held
         if self._cuts:
             new = self._with_those_between(new)
-        landing = {it: int(value) for it, value in counted.items()}
-        landing.update((it, counters[it] + delta) for it, delta in self._increments)
+        counts = self._counts(counted)
         # Signals are handled after a call or a jump, and there is none between these two.
-        self._held.parts[self._span] = new
-        counters |= landing
+        held.parts[self._span] = new
+        held.counters |= counts
+
+    def _counts(self, counted: Counted) -> dict[Variable, int]:
+        """Return the new values of all variables on the host that the run changes."""
+        counts = {it: int(value) for it, value in counted.items()}
+        for counter, delta in self._increments:
+            counts[counter] = self._held.counters[counter] + delta
+        return counts
 
     def _read_parts(self) -> list[Any]:
         parts = self._held.parts
@@ -350,21 +315,15 @@ def _only_counts(plan: Plan) -> bool:
     )
 
 
-def _note_landed(error: BaseException, where: str) -> None:
-    """Note on ``error`` that variables have their new values, though it was raised ``where``."""
+def _note_landed(error: BaseException) -> None:
     add_note(
         error,
-        "the variables have their new values all the same: the device had given up the old ones "
-        f"when this was raised {where}",
+        "the variables have their new values all the same: the device had given up the old ones",
     )
 
 
 def _note_draw(op: Operation, error: Exception) -> None:
-    """Note on ``error`` that it came out of the input of ``op``.
-
-    Raises:
-        OutOfRangeError: If it is the StopIteration at the end of the input.
-    """
+    """Note on ``error`` that it came out of the input of ``op``; say so of its end, too."""
     if isinstance(error, StopIteration):
         source: Source = op.args[0]
         passes = "" if source.epochs is None else f" (epochs={source.epochs})"
@@ -376,34 +335,19 @@ def _note_draw(op: Operation, error: Exception) -> None:
 class PlannedRun:
     """One set of fetches and feeds, made ready to run. It holds nothing of any session.
 
-    Args:
-        graph: The graph they belong to.
-        fetches: As for ``Session.run``.
-        feed_keys: The keys of the feed_dict as the caller writes them, in their order.
-
-    Raises:
-        ValueError, TypeError: As ``make_plan``.
-
     Attributes:
-        inputs: The inputs that it must have opened.
         changed: The variables that a run changes.
-        variables: The variables that a session must have before it runs this, in the order of the
-            graph.
+        variables: Those that a session must have before it runs this, in the order of the graph.
     """
 
     def __init__(self, graph: Graph, fetches: Any, feed_keys: tuple[Any, ...]) -> None:
-        self._graph = graph
-        self._plan = plan = make_plan(graph, fetches, feed_keys)
+        self.graph = graph
+        self.plan = plan = make_plan(graph, fetches, feed_keys)
         fed, put = zip(feed_keys, plan.feeds, strict=True), graph.engine.put
-        self._feeds = [(key, converter(tensor, put)) for key, tensor in fed]
-        self.inputs = plan.inputs
+        self.feeds = [(key, converter(tensor, put)) for key, tensor in fed]
         self.changed = {*plan.body.assigned, *_assigned_on_host(plan)}
         needed = {*self.changed, *plan.body.kept, *plan.counters}
         self.variables = sorted(needed, key=lambda variable: variable.op.number)
-
-    def bound(self, fetches: Any, values: VariableValues, inputs: SessionInputs) -> BoundRun:
-        """Return its run in the session with these variables and inputs."""
-        return BoundRun(fetches, self._feeds, self._plan, self._graph, values, inputs)
 
 
 def _assigned_on_host(plan: Plan) -> Iterable[Variable]:
