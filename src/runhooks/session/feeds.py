@@ -38,13 +38,10 @@ def check_arguments(engine: Framework, feed_dict: Any, options: Any, run_metadat
 
 
 def converter(tensor: Tensor, put: Converter | None = None) -> Converter:
-    """Return a function from the caller's value to the one to feed.
+    """Return a function from the caller's value to the one to feed, which raises naming the tensor.
 
-    ``put``: as ``Engine.put``; values of variables are not put anywhere.
-
-    It raises TypeError or ValueError naming the tensor. A list becomes an array. For a placeholder
-    with a dtype, arrays of the same kind are converted, as float64 to float32; floats do not become
-    integers.
+    A list becomes an array. For a placeholder with a dtype, arrays of the same kind are converted,
+    as float64 to float32; floats do not become integers. What is fed to a variable is not ``put``.
     """
     if isinstance(tensor, Variable) and tensor.on_host:
         return lambda value: _array(tensor, value, np.dtype(np.int64), ())[()]
@@ -76,10 +73,7 @@ def _alike(tensor: Tensor) -> Converter:
 def _formed(
     tensor: Tensor, dtype: np.dtype[Any] | None, shape: tuple[int | None, ...] | None
 ) -> Converter:
-    """Return the converter of a tensor with a dtype or a shape.
-
-    An array of NumPy with the class, dtype and shape of one that was fed as it is, is too.
-    """
+    """Return the converter of a tensor with a dtype or a shape, which knows what fits as it is."""
     kind: Any = None
     its_dtype: Any = None
     its_shape: Any = None
@@ -98,20 +92,16 @@ def _formed(
 
 def _any_value(tensor: Tensor, value: Any) -> Any:
     if value.__class__ is list:
-        return _from_list(tensor, value)
+        try:
+            array = np.asarray(value)
+        except ValueError as error:
+            raise ValueError(f"feed_dict: {tensor.name!r} must be fed an array: {error}") from None
+        return value if array.dtype.hasobject else array
     if value is None or isinstance(value, _PARTS):
         raise TypeError(f"feed_dict: {tensor.name!r} must be fed a value, got {value!r}")
     if isinstance(tensor, Variable) and isinstance(value, _NUMBERS):
         return np.asarray(value)
     return value
-
-
-def _from_list(tensor: Tensor, value: list[Any]) -> Any:
-    try:
-        array = np.asarray(value)
-    except ValueError as error:
-        raise ValueError(f"feed_dict: {tensor.name!r} must be fed an array: {error}") from None
-    return value if array.dtype.hasobject else array
 
 
 def _array(
@@ -150,7 +140,10 @@ def _library_array(
 def _check_shape(
     tensor: Tensor, got: tuple[int, ...], shape: tuple[int | None, ...] | None
 ) -> None:
-    if shape is not None and not _matches(got, shape):
+    if shape is not None and not (
+        len(got) == len(shape)
+        and all(want is None or want == size for size, want in zip(got, shape, strict=True))
+    ):
         raise ValueError(
             f"feed_dict: {tensor.name!r} must have the shape {_text(shape)}, got {_text(got)}"
         )
@@ -159,38 +152,26 @@ def _check_shape(
 def _cast(tensor: Tensor, array: Any, dtype: np.dtype[Any]) -> Any:
     _check_cast(tensor, array.dtype, dtype)
     cast = array.astype(dtype)
-    if (
-        dtype.kind in "iu"
-        and isinstance(array, np.ndarray | np.generic)
-        and not np.array_equal(cast, array)
-    ):
+    if dtype.kind in "iu" and not np.array_equal(cast, array):
         raise ValueError(f"feed_dict: {tensor.name!r} is {dtype}, which cannot hold all of {array}")
     return cast
 
 
 def _check_cast(tensor: Tensor, dtype: Any, into: np.dtype[Any]) -> None:
-    if not _may_cast(dtype, into):
+    if into.kind == "V":  # bfloat16 and its like, which NumPy casts but has no kind for
+        may_cast = dtype.kind in "fV"
+    elif into.kind in "iu" and dtype.kind in "iu":  # the values decide
+        may_cast = True
+    else:
+        try:
+            may_cast = np.can_cast(dtype, into, "same_kind")
+        except TypeError:
+            may_cast = False
+    if not may_cast:
         raise TypeError(
             f"feed_dict: {tensor.name!r} must have the dtype {into}, got {dtype}: convert it "
             "before feeding it"
         )
-
-
-def _matches(shape: tuple[int, ...], expected: tuple[int | None, ...]) -> bool:
-    return len(shape) == len(expected) and all(
-        want is None or want == size for size, want in zip(shape, expected, strict=True)
-    )
-
-
-def _may_cast(dtype: Any, into: np.dtype[Any]) -> bool:
-    if into.kind == "V":  # bfloat16 and its like, which NumPy casts but has no kind for
-        return dtype.kind in "fV"
-    if into.kind in "iu" and dtype.kind in "iu":  # the values decide
-        return True
-    try:
-        return bool(np.can_cast(dtype, into, "same_kind"))
-    except TypeError:
-        return False
 
 
 def _text(shape: tuple[int | None, ...]) -> str:

@@ -22,13 +22,7 @@ INPUT_STATES = "inputs/"
 
 
 class SessionInputs:
-    """Opens the inputs of ``graph`` when a run first needs them, where a checkpoint left them.
-
-    Args:
-        graph: The graph.
-        values: The variables of the session: inputs may go by its global step.
-        reset: Does, in the first run of an epoch and before all else, what the graph asks for.
-    """
+    """Opens the inputs of ``graph`` when a run first needs them, where a checkpoint left them."""
 
     def __init__(
         self, graph: Graph, values: VariableValues, reset: Callable[[list[Any]], None]
@@ -37,17 +31,15 @@ class SessionInputs:
         self._values = values
         self._reset = reset
         self._epoch: int | None = None  # the one that was drawn last, where it is drawn
-        #: The epochs of the training.
         self.epochs = Epochs(
             graph, lambda: values.global_step, self._place_of, self.at, values.lock
         )
-        #: The inputs that are open, by their operation.
         self.opened: dict[Operation, OpenInput] = {}
         # Where inputs that are still to be opened were left, by the name of their operation.
         self._positions: dict[str, Any] = {}
-        # Those that this session has opened: rewound, they go on drawing from their generators.
+        # Rewound, these go on drawing from their generators.
         self._begun: set[Operation] = set()
-        # Inputs that the loaded snapshot has no position of, until they are opened.
+        # Those that the loaded snapshot has no position of, until they are opened.
         self._unplaced: set[Operation] = set()
         # Whether the runs that draw from an input make a step, as the first such run did.
         self._drawn_by_steps: dict[Operation, bool] = {}
@@ -57,31 +49,24 @@ class SessionInputs:
         self.error: Exception | None = None
 
     def open(self, operations: Iterable[Operation]) -> None:
-        """Open those of ``operations`` that are not open yet."""
         for op in operations:
             if op not in self.opened:
                 self._open(op)
 
     def at(self, op: Operation) -> OpenInput:
-        """Return the input of ``op``, opened again if another thread has rewound it just now.
-
-        Raises:
-            RuntimeError: If another thread has closed the session.
-        """
+        """Return the input of ``op``, opened again if another thread has rewound it just now."""
         if op not in self.opened:
             self._values.check_open()
             self._open(op)
         return self.opened[op]
 
     def _place_of(self, op: Operation) -> OpenInput | Mapping[str, Any]:
-        """Return the input of ``op`` where it is open, or else the position that it will have."""
         return self.opened.get(op) or self._positions.get(op.name, {})
 
     def open_at_known_positions(self) -> None:
-        """Open the inputs whose position is known.
+        """Open the inputs whose position is known, before states of global generators are loaded.
 
-        A loader may draw from a global random generator when it is opened: this comes before the
-        generator's own state is loaded.
+        A loader may draw from one when it is opened.
         """
         self.open(op for op in self._operations() if op.name in self._positions)
 
@@ -91,9 +76,14 @@ class SessionInputs:
         Raises:
             ValueError: If a run that makes a step draws from the data of an evaluation.
         """
-        if makes_step:
-            self._check_not_of_evaluation(operations)
+        theirs = self._graph.get_collection(GraphKeys.EVALUATION_INPUTS) if makes_step else ()
         for op in operations:
+            if op in theirs:
+                raise ValueError(
+                    f"a run that makes a step must not draw from {op.name!r}, the data of an "
+                    "EvaluationHook, which would end the training with these data: fetch what its "
+                    "test step returns in an evaluation, with summary_op or one of its hooks"
+                )
             by_steps = self._drawn_by_steps.setdefault(op, makes_step)
             if by_steps != makes_step and self.opened[op].by_step and not self._warned_of_draws:
                 self._warned_of_draws = True
@@ -102,16 +92,6 @@ class SessionInputs:
                     "it too: a resumed run would get other elements. Feed these runs, or give them "
                     "an input of their own, as an EvaluationHook has",
                     op.name,
-                )
-
-    def _check_not_of_evaluation(self, operations: Iterable[Operation]) -> None:
-        theirs = self._graph.get_collection(GraphKeys.EVALUATION_INPUTS)
-        for op in operations:
-            if op in theirs:
-                raise ValueError(
-                    f"a run that makes a step must not draw from {op.name!r}, the data of an "
-                    "EvaluationHook, which would end the training with these data: fetch what its "
-                    "test step returns in an evaluation, with summary_op or one of its hooks"
                 )
 
     def time(self, add_secs: Callable[[float], None]) -> None:
@@ -180,11 +160,7 @@ class SessionInputs:
                 )
 
     def check_resized(self, states: Mapping[str, Any], resized: Resized) -> None:
-        """Raise ValueError if an input cannot be given its position among another number of ranks.
-
-        What a rank has drawn says nothing of what another number of them has to draw. An input that
-        is a function of the global step needs no position.
-        """
+        """Raise ValueError if an input cannot go on where it was among another number of ranks."""
         for op in self._operations():
             if "state" in states.get(INPUT_STATES + op.name, ()):
                 raise ValueError(
@@ -199,10 +175,6 @@ class SessionInputs:
         own = {INPUT_STATES + op.name for op in self._operations()}
         return {*own, INPUT_STATES + EPOCH} if self.epochs.is_known else own
 
-    def close(self) -> None:
-        """Let go of all that are open."""
-        self.opened.clear()
-
     def _draw_epoch(self) -> int:
         number = self.epochs.begun_by(self._values.global_step or 0)
         if number != self._epoch:  # also in the first run, which may begin with values of InitFrom
@@ -210,16 +182,15 @@ class SessionInputs:
             self._reset(self._graph.get_collection(GraphKeys.EPOCH_RESETS))
         return number
 
-    def _epoch_position(self) -> dict[str, Any] | None:
-        return None if self._epoch is None else {"number": self._epoch}
-
     def _operations(self) -> list[Operation]:
         return [op for op in self._graph.get_operations() if op.type == "Inputs"]
 
     def _open(self, op: Operation) -> None:
         if op.type == "Epoch":
             self._epoch = self._positions.pop(op.name, {}).get("number")
-            self.opened[op] = OpenInput(self._draw_epoch, self._epoch_position)
+            self.opened[op] = OpenInput(
+                self._draw_epoch, lambda: None if self._epoch is None else {"number": self._epoch}
+            )
             return
         if op.type == "EpochNow":
             self.opened[op] = OpenInput(lambda: self.epochs.number, lambda: None)

@@ -283,7 +283,7 @@ class Session(RawSession):
         with self._lock:
             self._forget_runs()
             self._values.close()
-            self._inputs.close()
+            self._inputs.opened.clear()
 
     def __enter__(self) -> Session:
         return self
