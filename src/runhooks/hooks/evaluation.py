@@ -27,7 +27,7 @@ from runhooks.hooks.metrics import (
 from runhooks.hooks.named_tensors import NamedTensors
 from runhooks.hooks.summary_saver import summaries_of
 from runhooks.ranks import current_group
-from runhooks.session.nested import LoopStoppedError, NestedLoop, until_stop
+from runhooks.session.hook_list import LoopStoppedError, NestedLoop, until_stop
 from runhooks.trigger import Trigger, timer_of
 
 FeedDict = Mapping[Any, Any]

@@ -35,7 +35,7 @@ from runhooks.hooks.base import (
 )
 from runhooks.hooks.named_tensors import FetchingHook
 from runhooks.near_names import suggestion
-from runhooks.session.nested import LoopStoppedError
+from runhooks.session.hook_list import LoopStoppedError
 from runhooks.summary import Summary, scalar_value
 from runhooks.trigger import Due, Timer, Trigger, timer_of
 

@@ -1,7 +1,4 @@
-"""``Agreement``: how the monitored session of one rank goes along with those of the others.
-
-A program that trains by itself has none, and pays nothing for it.
-"""
+"""``Agreement``: how the monitored session of one of several ranks goes along with the others."""
 
 from __future__ import annotations
 
@@ -24,8 +21,7 @@ from runhooks.ranks.decisions import Decisions
 from runhooks.ranks.proposals import STOP
 from runhooks.session.hook_list import HookList, caught
 from runhooks.session.hooked import LiveSession
-from runhooks.session.scheduled_hook import RankPlacement
-from runhooks.session.shared_epochs import SharedEpochs
+from runhooks.session.scheduled_hook import RankPlacement, SharedEpochs
 from runhooks.trigger import Due, Timer, Trigger
 
 
@@ -34,17 +30,9 @@ def agree_on_start(
 ) -> None:
     """Set the chief of ``group`` and compare the programs of all ranks, before a file is written.
 
-    Args:
-        group: The ranks.
-        says_chief: Whether the program of this rank says that it is the chief, or says nothing.
-        hooks: The hooks of this rank that all ranks are to have, by name.
-        graph: The graph of this rank.
-
     Raises:
         ValueError: Naming the ranks that are chiefs, if all are not and they are not one.
         RuntimeError: Naming the rank whose hooks, triggers or graph differ, and the difference.
-        DeadlineExceededError: Naming the ranks that are missing.
-        PeerFailedError: If another rank has failed.
     """
     compared = {name: _described(hook) for name, hook in hooks.items()}
     names = sorted(op.name for op in graph.get_operations())
@@ -150,6 +138,11 @@ def _triggers(attributes: Iterable[tuple[str, Any]]) -> Iterable[str]:
             yield f"{name.lstrip('_')}={value!r}"
 
 
+def stopped(reason: str | None) -> OutOfRangeError:
+    """Return the error of a run after a stop."""
+    return OutOfRangeError(f"Stopped by {reason}. Check should_stop() in the loop to exit cleanly")
+
+
 _log = logging.getLogger("runhooks")
 
 _STRIKE = "strike"
@@ -163,12 +156,6 @@ class Agreement:
     Runs are counted from 1; a *boundary* is the moment before one. A rank that wants to stop waits
     at a boundary, so that ranks that all want it there do stop there; otherwise it goes on up to
     the run that is agreed on. Without wishes a boundary costs a few comparisons.
-
-    Args:
-        group: The ranks.
-        stop: Asked to stop once all ranks are to.
-        hooks: The hooks of this rank.
-        graph: The graph of this rank.
     """
 
     def __init__(self, group: Group, stop: StopRequest, hooks: HookList, graph: BaseGraph) -> None:
@@ -204,14 +191,9 @@ class Agreement:
         self._decisions.start()
 
     def open(self, live: LiveSession) -> None:
-        """Return when the sessions of all ranks are open, of which ``live`` is one.
-
-        Raises:
-            PeerFailedError: If another rank has failed.
-            DeadlineExceededError: Naming the ranks that are missing.
-        """
+        """Return when the sessions of all ranks are open, of which ``live`` is one."""
         if self._shares_epochs and steps_per_epoch(self._graph) is None:
-            live.hooked.share_epochs(self._epochs)
+            live.hooked.shared_epochs = self._epochs
         self._group.barrier("open")
 
     def ask(self, reason: str) -> None:
@@ -221,11 +203,7 @@ class Agreement:
             self._decisions.propose(STOP, reason)
 
     def should_stop(self, live: LiveSession) -> bool:
-        """Come to the boundary of the next run; return whether the loop is to end there.
-
-        Raises:
-            PeerFailedError: If another rank has failed.
-        """
+        """Come to the boundary of the next run; return whether the loop is to end there."""
         if threading.get_ident() == self._loop:
             live.hooked.check_iteration()
             if self._ran_beside and self._reached > self._decisions.runs:
@@ -241,20 +219,14 @@ class Agreement:
     def make_run(self, live: LiveSession, make: Callable[[], Any]) -> Any:
         """Come to the boundary of the next run, and make that run: return ``make()``.
 
-        A run that raises, as at the end of an input, is not made.
-
-        Raises:
-            OutOfRangeError: If all ranks stop there.
-            PeerFailedError: If another rank has failed.
-            Exception: Whatever ``make`` raises.
+        A run that raises, as at the end of an input, is not made. Raises OutOfRangeError if all
+        ranks stop there.
         """
         if not self._decisions.runs:
             self._loop = threading.get_ident()
         self._reach(live)
         if self._stops(live):
-            raise OutOfRangeError(
-                f"Stopped by {self._stop.reason}. Check should_stop() in the loop to exit cleanly"
-            )
+            raise stopped(self._stop.reason)
         self._ran_beside = False
         self._decisions.is_inside = True
         try:
@@ -372,10 +344,7 @@ class Agreement:
                 live.hooked.wake()
 
     def finish(self, step: int | None, raw: RawSession | None) -> None:
-        """Return when all ranks have come to the ends of their loops, this one at ``step``.
-
-        It tells the session ``raw`` if they have ended at different steps. Raises as ``open``.
-        """
+        """Return when all ranks have ended, this one at ``step``; tell ``raw`` if they differ."""
         if self._stop.reason is None:
             self.ask("the loop has ended")
             self._decisions.wait_for_stop()

@@ -1,4 +1,4 @@
-"""``HookList``: the hooks of a loop, their names and order, from ``begin`` to ``end``."""
+"""``HookList``: the hooks of a loop, from ``begin`` to ``end``; ``NestedLoop``: one inside."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from itertools import count
 from typing import Any
 
 from runhooks.arrays.trees import as_dict
-from runhooks.contract import RawSession, SessionRunHook
+from runhooks.contract import RawSession, SessionRunArgs, SessionRunHook
 from runhooks.errors import add_note, described, error_text, good_ends
 from runhooks.events import flush_all
 from runhooks.graph.objects import OBJECT_STATES
@@ -25,6 +25,8 @@ from runhooks.summary.file_writer import SessionFiles
 
 RESERVED_PREFIXES = (INPUT_STATES, OBJECT_STATES)
 
+FeedDict = Mapping[Any, Any] | None
+
 _log = logging.getLogger("runhooks")
 _ALIKE = 0.85
 _METHODS = ("begin", "after_create_session", "before_run", "after_run", "end")
@@ -34,9 +36,6 @@ def in_order(hooks: Iterable[Any] | None) -> list[SessionRunHook]:
     """Return the hooks as given, those whose ``first`` is true first, those with ``last`` last.
 
     Anything with the five methods is a hook, TensorFlow's among them.
-
-    Raises:
-        TypeError: For anything else.
     """
     if hooks is not None and not isinstance(hooks, Iterable):
         raise TypeError(f"hooks must be a list of SessionRunHooks, got {hooks!r}")
@@ -53,11 +52,10 @@ def in_order(hooks: Iterable[Any] | None) -> list[SessionRunHook]:
             )
         if getattr(hook, "runs_on", "all") not in ("all", "chief"):
             raise ValueError(f"runs_on must be 'all' or 'chief', got {hook.runs_on!r} of {hook!r}")
-    return sorted(given, key=_place)
+    return sorted(given, key=lambda it: class_says(it, "last") - class_says(it, "first"))
 
 
 def _warn_of_misspelled(kind: type) -> None:
-    """Log methods of a class of hooks that nobody calls, and whose names are nearly of those."""
     own = [it for it in vars(kind) if it[0] != "_" and it not in dir(SessionRunHook)]
     for name in filter(lambda it: callable(getattr(kind, it)), own):
         import difflib  # it is slow to import, and few hooks have methods of their own
@@ -75,12 +73,8 @@ def _check_reserved(hook: SessionRunHook, name: str, attribute: str, kind: type)
     if value is not None and not isinstance(value, kind):
         raise TypeError(
             f"{attribute} of the hook {name}, which runhooks reads, must be a dict or None, got "
-            f"{value!r}: if it is an attribute of your own, give it another name"
+            f"{value!r}: give an attribute of your own another name"
         )
-
-
-def _place(hook: Any) -> int:
-    return class_says(hook, "last") - class_says(hook, "first")
 
 
 _FLUSH_SECS = 5.0  # that a failing session waits for event files
@@ -89,9 +83,8 @@ _FLUSH_SECS = 5.0  # that a failing session waits for event files
 class HookList:
     """Makes the calls to hooks outside of runs, in their order, and names each hook in its errors.
 
-    Hooks that are given here take part in every run; one that joins later, with ``join``, takes
-    part only in the runs that name it. ``is_nested``: whether the loop is inside another one, whose
-    session it runs; checkpoints do not keep the states of its hooks.
+    Hooks that are given here take part in every run; one that joins later only in runs that name
+    it. Checkpoints do not keep the states of the hooks of a nested loop.
     """
 
     def __init__(self, hooks: Iterable[SessionRunHook] | None, *, is_nested: bool = False) -> None:
@@ -150,19 +143,14 @@ class HookList:
 
     def end(self, raw: RawSession) -> list[BaseException]:
         """Call ``end`` of every hook, even if one raises, and return the errors."""
-        errors = [
-            error
-            for name, hook in self._in_order()
-            for error in caught(partial(self._end, name, hook, raw))
-        ]
+        errors = []
+        for name, hook in self._in_order():
+            errors += caught(partial(self._end, name, hook, raw))
         self._files.end()
         return errors
 
     def on_exception(self, raw: RawSession | None, error: BaseException) -> None:
-        """Call ``on_exception`` of every hook that has it, and flush all event files.
-
-        Errors of that are noted on ``error``.
-        """
+        """Call ``on_exception`` of every hook that has it, and flush all event files."""
         for name, hook in self._in_order():
             on_exception = getattr(hook, "on_exception", None)  # a foreign hook may lack it
             for failure in caught(partial(on_exception, raw, error)) if on_exception else ():
@@ -183,22 +171,21 @@ class HookList:
             self._compared = True
             _log.warning(
                 "the checkpoint has the states of %s, and the hooks here are %s. Hooks of one name "
-                "are numbered in their order, so each of these may have got the state of another. "
-                "Give them a hook_name: to one that is new a name of its own, to one that was "
-                "there the name that it had",
+                "are numbered in their order, so each may have got the state of another. Give them "
+                "a hook_name: a new one a name of its own, one that was there the name it had",
                 *(", ".join(there), ", ".join(here)),
             )
-        if unclaimed or new:
+        findings = []
+        if unclaimed:
+            findings.append(f"states that belong to nothing here ({', '.join(unclaimed)})")
+        if new:
+            findings.append(f"no states for {', '.join(new)}, which start over")
+        if findings:
             self._compared = True
-            findings = []
-            if unclaimed:
-                findings.append(f"states that belong to nothing here ({', '.join(unclaimed)})")
-            if new:
-                findings.append(f"no states for {', '.join(new)}, which start over")
             _log.warning(
                 "the checkpoint has %s. States are found by name: to keep one, give the session a "
-                "hook (hook_name) or an input (name) of the name that it had. Later checkpoints do "
-                "not have what belongs to nothing",
+                "hook (hook_name) or an input (name) of the name that it had. Later checkpoints "
+                "lack what belongs to nothing",
                 " and ".join(findings),
             )
 
@@ -215,16 +202,12 @@ class HookList:
                 yield found + gone, list(hooks)
 
     def _name(self, hook: SessionRunHook) -> str:
-        """Name a hook: by its own name or that of its class, with ``_1``, ``_2`` added if taken.
-
-        Raises:
-            ValueError: If its own name is one by which checkpoints know something else.
-        """
+        """Name a hook: by its own name or that of its class, with ``_1``, ``_2`` added if taken."""
         own = getattr(hook, "hook_name", None)
         if isinstance(own, str) and own.startswith(RESERVED_PREFIXES):
             raise ValueError(
-                f"hook_name must not begin with {' or '.join(map(repr, RESERVED_PREFIXES))}, by "
-                f"which checkpoints know inputs and objects: got {own!r}"
+                f"hook_name must not begin with {' or '.join(map(repr, RESERVED_PREFIXES))}, which "
+                f"checkpoints use for inputs and objects: got {own!r}"
             )
         _warn_of_misspelled(type(hook))
         kind = own if isinstance(own, str) and own else type(hook).__name__
@@ -361,8 +344,8 @@ class _SavedObject:
             if state:
                 raise
             _log.warning(
-                "%s keeps its present state: its load_state_dict does not take an empty one, which "
-                "it had when the checkpoint was saved",
+                "%s keeps its present state: its load_state_dict does not take the empty one of "
+                "the checkpoint",
                 self._description,
             )
 
@@ -374,11 +357,7 @@ class _SavedObject:
 
 
 def caught(act: Callable[[], Any]) -> list[BaseException]:
-    """Call ``act`` and return the error it raises, in a list; an empty list if it raises none.
-
-    Even KeyboardInterrupt and SystemExit are returned: whoever ends a session ends all of it, and
-    raises them then.
-    """
+    """Call ``act``; return a list of the error it raises, even KeyboardInterrupt, or of nothing."""
     try:
         act()
     except BaseException as error:  # noqa: BLE001
@@ -412,3 +391,73 @@ def _has_state(hook: SessionRunHook) -> bool:
     if not all(callable(getattr(hook, method, None)) for method in methods):
         return False
     return getattr(hook.state_dict, "__func__", None) is not SessionRunHook.state_dict
+
+
+class LoopStoppedError(Exception):
+    """The training was asked to stop in the middle of a nested loop."""
+
+
+def until_stop(
+    training: RawSession, feeds: Iterable[FeedDict], *, is_at_end: bool
+) -> Iterator[FeedDict]:
+    """Yield ``feeds`` of a nested loop until the session of the training is asked to stop.
+
+    ``is_at_end``: whether the loop is what the user wants to be done once the training has ended.
+
+    Raises:
+        LoopStoppedError: At a request to stop that was made after the first of ``feeds``, or, not
+            at the end, by a signal before it: the training is to be saved before it is killed.
+    """
+    stop = training.stop_request
+    already = stop.reason if is_at_end or not stop.is_by_signal else None
+    for feed_dict in feeds:
+        if stop.reason != already:
+            raise LoopStoppedError(stop.reason)
+        yield feed_dict
+
+
+class NestedLoop:
+    """Loops over a raw session with hooks of its own; those of the training are not called.
+
+    To its hooks each loop is a session of its own, of which they see ``after_create_session``, the
+    runs, and ``end`` or ``on_exception``. Their states are in no checkpoint.
+    """
+
+    def __init__(self, hooks: Iterable[SessionRunHook] | None) -> None:
+        self._hooks = HookList(hooks, is_nested=True)
+
+    def begin(self) -> None:
+        """Call ``begin`` of the hooks, in the default graph; once, for all loops to come."""
+        self._hooks.begin()
+
+    def run(
+        self,
+        raw: RawSession,
+        fetches: Iterable[Any],
+        feeds: Iterable[FeedDict],
+        take: Callable[[Any], object],
+    ) -> int:
+        """Make, and count, a run of ``fetches`` for each of ``feeds``; its results go to ``take``.
+
+        The loop ends well with ``feeds``, at the end of an input, or when a hook asks to stop.
+        """
+        session = LiveSession.of(raw)
+        hooked, coord, runs = session.hooked, session.coord, 0
+        try:
+            self._hooks.start(session)
+            runs_to_make = map(SessionRunArgs, fetches, feeds)
+            try:
+                while hooked.stop_reason is None and not coord.should_stop():
+                    take(hooked.run_with_hooks(next(runs_to_make)))
+                    runs += 1
+            except good_ends():
+                pass
+            coord.raise_requested_exception()
+        except BaseException as error:
+            coord.request_stop()
+            self._hooks.on_exception(raw, error)
+            raise
+        errors = self._hooks.end(raw)
+        coord.request_stop()
+        raise_first([*errors, *caught(partial(coord.join, ignore_live_threads=True))])
+        return runs

@@ -19,12 +19,17 @@ from runhooks.contract import (
     SessionRunContext,
     SessionRunHook,
 )
-from runhooks.errors import add_note, good_ends
+from runhooks.errors import good_ends
 from runhooks.graph.base import StepPart
 from runhooks.graph.engine import BoundedCache
 from runhooks.graph.nest import structure_key
-from runhooks.session.scheduled_hook import NextDue, RankPlacement, ScheduledHook, hook_note
-from runhooks.session.shared_epochs import SharedEpochs
+from runhooks.session.scheduled_hook import (
+    NextDue,
+    RankPlacement,
+    ScheduledHook,
+    SharedEpochs,
+    note_hook,
+)
 from runhooks.session.threads import Coordinator
 from runhooks.session.turn import (
     Answering,
@@ -47,8 +52,6 @@ class Asked(NamedTuple):
     """A run to come, whose hooks have been asked.
 
     Attributes:
-        turn: The run and its hooks.
-        caller: What its caller wants.
         requests: What the hooks that were asked want.
         context: The context of the run; None in an off-step.
         step: The global step at which it begins.
@@ -67,7 +70,6 @@ class Held(NamedTuple):
     """The result of a run for a hook that acts on it at the end of the iteration.
 
     Attributes:
-        value: What the hook has asked for.
         records: The options and metadata of the run; None: there was no run for it.
         epochs: How many epochs were done after the run.
     """
@@ -102,9 +104,10 @@ class HookedSession:
             stop, another run may be made, and raises OutOfRangeError.
         within_step: Whether the last run was a part of a step, as when gradients accumulate. Hooks
             that go by steps or seconds, and signals, wait for the end of the step.
-        repeat: The turn that ``again`` can make without a look at what is due; None: there is none.
+        repeat: The turn that ``again`` can make without a look at what is due, or None.
         saved_in: The number of the run, which the loop has fed, in which a checkpoint was saved
-            since ``should_stop()`` was last called; None: there was none.
+            since ``should_stop()`` was last called, or None.
+        shared_epochs: Compares the epochs of the data with those of other ranks; None: nobody does.
     """
 
     def __init__(self, raw: RawSession, iteration: Iteration | None = None) -> None:
@@ -112,8 +115,7 @@ class HookedSession:
         self._iteration = iteration or Iteration()
         self._caller = SessionRunArgs(None)  # of the last run that did not repeat another
         self.repeat: Turn | None = None
-        # What several threads change is changed inside it. A session that makes one run at a time
-        # makes all of a run inside it, with its hooks.
+        # Held where threads share; by a session of one run at a time during all of a run.
         self._lock = threading.RLock()
         self._is_alone = raw.makes_one_run_at_a_time
         self._one_at_a_time: AbstractContextManager[Any] = (
@@ -128,16 +130,16 @@ class HookedSession:
         self.stop_reason: str | None = None
         self.data_end: str | None = None
         self._epochs = raw.epochs
-        self._shared_epochs: SharedEpochs | None = None
+        self.shared_epochs: SharedEpochs | None = None
         self._by_id: dict[int, ScheduledHook] = {}
         self._hooks: list[ScheduledHook] = []  # those that are called without being named
         self._watching: list[ScheduledHook] = []
-        # Until the end of the iteration, with the results of the hooks that were asked.
+        # Until the end of the iteration, with results of the hooks that were asked.
         self._held_back: dict[ScheduledHook, Held] = {}
         self._merger = RequestMerger(raw)
         self._turns: BoundedCache[Any, CallerTurns] = BoundedCache()
         self._hook_secs: dict[str, float] | None = None
-        # Run options and metadata for TensorFlow's hooks, which always get some; never written to.
+        # Empty ones for TensorFlow's hooks, which always get some; never written to.
         self._no_records = raw.new_records() or (None, None)
 
     def add(
@@ -148,15 +150,12 @@ class HookedSession:
         always: bool,
         placement: RankPlacement | None = None,
     ) -> None:
-        """Add a hook: for every run if ``always``, otherwise for the runs that name it.
-
-        ``placement``: on which of several ranks it is called.
-        """
+        """Add a hook: for every run if ``always``, otherwise for the runs that name it."""
         added = ScheduledHook(hook, name, placement)
         self._measure(added)
         self._turns.clear()  # their turns were bound to fewer hooks
         self.repeat = None
-        if not added.takes_part:
+        if added.before_run is None and added.after_run is None:
             return
         self._by_id[id(hook)] = added
         if always:
@@ -165,10 +164,6 @@ class HookedSession:
             added.sleeps = False  # it is called where it is named
         if added.watched is not None and always:
             self._watching = [it for it in self._hooks if it.watched is not None]
-
-    def share_epochs(self, shared: SharedEpochs) -> None:
-        """Compare the epochs of the data with those of other ranks, from now on."""
-        self._shared_epochs = shared
 
     def schedule(self) -> None:
         """Ask all hooks when they are next due; called once they are added."""
@@ -189,13 +184,12 @@ class HookedSession:
 
     def begin_iteration(self) -> None:
         """Let hooks that evaluate or save, or go by epochs, wait from now on."""
-        # The results of a block that has raised are still to be acted on.
+        # Results of a block that has raised are still to be acted on.
         held = self._held_back.items()
         self._held_back = {hook: it for hook, it in held if it is not _NOTHING_HELD}
         self.repeat = None  # they may take part in it
 
     def end_iteration(self) -> None:
-        """Call the hooks that have waited for the end of the iteration."""
         step = self._raw.global_step or 0
         epochs = self._epochs_done(step)
         moment = step, self.runs, clock.monotonic(), StepPart.WHOLE, epochs
@@ -217,14 +211,8 @@ class HookedSession:
     def again(self, fetches: Any, feed_dict: Any) -> Any:
         """Make a run like the one before, at which no other hook is due.
 
-        An off-step is as fast as this is.
-
-        Args:
-            fetches: What the caller asks for.
-            feed_dict: What it is fed.
-
-        Returns:
-            The values of ``fetches``; ``ANOTHER`` if such a run is not the next, and none was made.
+        An off-step is as fast as this. Returns ``ANOTHER`` if such a run is not the next, and none
+        was made.
         """
         with self._one_at_a_time:
             if (
@@ -262,13 +250,7 @@ class HookedSession:
     ) -> Any:
         """Make one run of the raw session that carries the requests of the hooks.
 
-        Args:
-            caller: What its caller wants.
-            run_metadata: As for ``RawSession.run``.
-            hooks: Only these of the session's hooks take part; None: all that are due.
-
-        Raises:
-            RuntimeError: If a hook has asked to stop and ``hooks`` is not given.
+        ``hooks``: only these of the session's hooks take part; None: all that are due.
         """
         chosen = self._hooks if hooks is None else self._scheduled(hooks)
         if not isinstance(caller.feed_dict, Mapping | None) or (hooks is not None and not chosen):
@@ -289,12 +271,7 @@ class HookedSession:
         return bool(self._watching) or reached
 
     def ask(self, caller: SessionRunArgs, hooks: Sequence[ScheduledHook] | None = None) -> Asked:
-        """Ask the hooks that are due what they want of a run that ``caller`` wants.
-
-        Args:
-            caller: What that is.
-            hooks: Those that may take part; None: all but those that have to be named.
-        """
+        """Ask those of ``hooks`` that are due what they want of a run; None: all unnamed ones."""
         hooks = self._hooks if hooks is None else hooks
         is_named = hooks is not self._hooks
         watching = () if is_named else self._watching
@@ -309,7 +286,7 @@ class HookedSession:
         due: Hooks = ()
         with self._lock:
             left = self._draws_left()  # 0: a step that draws, and does not count, has ended it
-            shared, epochs = self._shared_epochs, self._epochs
+            shared, epochs = self.shared_epochs, self._epochs
             is_told = shared is None or epochs is None or shared.are_at(epochs)
             if not is_told and turns.draws and not is_named:
                 left = 0  # the run that draws the first element of an epoch tells other ranks of it
@@ -324,13 +301,7 @@ class HookedSession:
     def complete(
         self, asked: Asked, run: Callable[..., Any] | None = None, run_metadata: Any = None
     ) -> Any:
-        """Make the run and hand out the results.
-
-        Args:
-            asked: What it is asked for.
-            run: Makes it, and is called as ``RawSession.run`` is; None: the raw session does.
-            run_metadata: As for ``RawSession.run``.
-        """
+        """Make the run, by ``run`` or else ``RawSession.run``, and hand out the results."""
         raw, (turn, caller, requests, context, step, hooks) = self._raw, asked
         checkpoint = raw.checkpoint if caller.feed_dict else None
         self._caller = caller
@@ -424,21 +395,13 @@ class HookedSession:
         """Return those of ``hooks`` that take part in the next run, which is to lead to ``step``.
 
         Where runs overlap, a hook that is due takes part in one of them.
-
-        Args:
-            hooks: The hooks.
-            step: That step.
-            part: What the run does to the global step.
-            draws: How many elements of the data it takes.
         """
         is_timed = self.due.time is not None or hooks is not self._hooks
         now = clock.monotonic() if is_timed else -math.inf
         run = self.runs + 1
-        epochs: float | Fraction = -math.inf
-        if self._epochs is not None and self.due.epoch < math.inf:
-            is_ahead = draws or self._epochs.input is None
-            epochs = self._epochs.done_at(step if is_ahead else self._raw.global_step or 0)
-        shared = self._shared_epochs if draws and hooks is self._hooks else None
+        is_ahead = draws or self._epochs is None or self._epochs.input is None
+        epochs = self._epochs_done(step if is_ahead else self._raw.global_step or 0)
+        shared = self.shared_epochs if draws and hooks is self._hooks else None
         if shared is not None and self._epochs is not None:
             shared.begin(self._epochs, run)
         due = [it for it in hooks if it.always or it.is_due(step, run, now, part, epochs)]
@@ -477,15 +440,7 @@ class HookedSession:
         caller: SessionRunArgs,
         hooks: Sequence[ScheduledHook],
     ) -> Asked:
-        """Ask the hooks that are ``due``, and find the turn of what they ask for.
-
-        Args:
-            turns: What ``caller`` and others ask for.
-            turn: The last one of these hooks, which may be it; None: there was none.
-            due: The hooks.
-            caller: What the caller asks for.
-            hooks: Those that the run may make due.
-        """
+        """Ask the hooks that are ``due``; find their turn, which may be the last one, ``turn``."""
         raw = self._raw
         step = raw.global_step
         context: SessionRunContext | None = None
@@ -508,7 +463,7 @@ class HookedSession:
                     if context.stop_requested:
                         self._note_stop(context, it.hook)
             except Exception as error:
-                add_note(error, hook_note(it.hook.name, "before_run"))
+                note_hook(error, it.hook.name, "before_run")
                 raise
         if turn is None:
             turn = turns.turn(due, caller, requests)
@@ -542,16 +497,10 @@ class HookedSession:
     def _count(
         self, turn: Turn | None, before: int | None, hooks: Sequence[ScheduledHook]
     ) -> list[ScheduledHook]:
-        """Count a run; return those of ``hooks`` that the step it has led to has made due.
-
-        Args:
-            turn: The turn that was made; None: a run that was made elsewhere.
-            before: The step at which it began.
-            hooks: The hooks that it may make due.
-        """
+        """Count a run; return those of ``hooks`` that the step it has led to has made due."""
         step = self._raw.global_step or 0
         made = step - (before or 0)
-        part = StepPart.WHOLE if turn is None else turn.part
+        part = StepPart.WHOLE if turn is None else turn.turns.part
         if made > 0 and made != self.stride:
             self.stride = made
             self.repeat = None
@@ -576,7 +525,7 @@ class HookedSession:
             and (step >= hook.step or epochs >= hook.epoch)
             and hook.watched is None
             and hook not in asked
-            and not (self._iteration.is_open and hook.waits_in_iteration(epochs))
+            and not (self._iteration.is_open and (hook.waits or hook.is_due_by_epochs(epochs)))
         ]
 
     def check_iteration(self) -> None:
@@ -587,9 +536,9 @@ class HookedSession:
         self._warned_of_iteration = True
         _log.warning(
             "%s was saved in the middle of an iteration: the loop feeds several runs before it "
-            "calls should_stop() again. A loop that resumes there begins the iteration anew, and "
-            "its result differs. Make the runs of an iteration inside `with session.iteration():`, "
-            "which saves after the last one",
+            "calls should_stop() again, and a loop that resumes there begins the iteration anew. "
+            "Make the runs of an iteration inside `with session.iteration():`, which saves after "
+            "the last one",
             self._raw.checkpoint,
         )
 
@@ -601,23 +550,18 @@ class HookedSession:
                 hook.ask_next_due(self.runs, self._epochs)
                 find = find or not (was_always and hook.always)
             if find:
-                self._find_next_due()
-
-    def _find_next_due(self) -> None:
-        if self.due.find(hook for hook in self._hooks if hook.watched is None):
-            self.wake()  # on all ranks alike, without a decision
-        self.repeat = None
+                self.repeat = None
+                if self.due.find(hook for hook in self._hooks if hook.watched is None):
+                    self.wake()  # on all ranks alike, without a decision
 
     def _expect(self, turn: Turn, caller: SessionRunArgs, run: PreparedRun | None) -> None:
-        """Let ``turn`` be made again until another hook is due, where ``run`` has just made it."""
+        """Let ``turn``, just made by ``run``, be made again until another hook is due."""
         with self._lock:
             self.repeat = None
             if run is None or caller.options is not None or not turn.recurs():
                 return
-            if self.stop_reason is not None:
-                return
-            if self._iteration.is_open and self._held_back:
-                return  # the first run after the iteration has other hooks
+            if self.stop_reason is not None or (self._iteration.is_open and self._held_back):
+                return  # the first run after an iteration has other hooks
             if run.steps != self.stride and (run.steps or self.due.step != math.inf):
                 return  # hooks have made steps too, or it makes none
             draws = turn.turns.draws
@@ -673,7 +617,6 @@ class LiveSession:
 
     @classmethod
     def of(cls, raw: RawSession, iteration: Iteration | None = None) -> LiveSession:
-        """Return ``raw`` with no hooks and no threads yet."""
         coord = Coordinator(clean_stop_exception_types=())
         return cls(raw, coord, HookedSession(raw, iteration))
 

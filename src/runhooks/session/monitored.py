@@ -19,10 +19,10 @@ from typing import Any, NamedTuple
 
 from runhooks import arguments
 from runhooks.contract import CallableRuns, RawSession, SessionRunArgs, SessionRunHook, StopRequest
-from runhooks.errors import OutOfRangeError, cause, described, good_ends
+from runhooks.errors import cause, described, good_ends
 from runhooks.graph import get_default_graph
 from runhooks.ranks import Group, current_group
-from runhooks.session.agreement import Agreement
+from runhooks.session.agreement import Agreement, stopped
 from runhooks.session.hook_list import HookList, caught, raise_first, thread_failure
 from runhooks.session.hooked import ANOTHER, Iteration, LiveSession
 from runhooks.session.interruption import Interruption, tell_stopping
@@ -77,18 +77,18 @@ class CoordinatedCreator(NamedTuple):
 class MonitoredSession(CallableRuns):
     """Runs the default graph with hooks, as ``tf.compat.v1.train.MonitoredSession`` does.
 
-    It calls the hooks (``runhooks.contract`` says when) and saves nothing by itself. If
-    the session is lost, it creates a new one and repeats the run, within the limits of
-    ``recovery``. The ``with`` block ends normally on OutOfRangeError and StopIteration.
+    It calls the hooks (``runhooks.contract`` says when) and saves nothing by itself. If the session
+    is lost, it creates a new one and repeats the run, within the limits of ``recovery``. The
+    ``with`` block ends normally on OutOfRangeError and StopIteration.
 
     In the main thread, SIGTERM and the first Ctrl-C make ``should_stop()`` true, so that the loop
     ends normally after the current step; a second Ctrl-C interrupts it. If the loop never calls it,
     one more run is made, and the next one raises OutOfRangeError.
 
-    It intentionally differs from TensorFlow's: if a thread under the coordinator fails, the loop
-    has failed and does not stop cleanly; recovery has a limit; ``end`` is called on every hook even
-    if another raises; ``close`` may be called twice. A session that is dropped without ``close``
-    calls no ``end``, and releases the signals.
+    It intentionally differs from TensorFlow's: a thread that fails under the coordinator fails the
+    loop; recovery has a limit; ``end`` is called on every hook even if another raises; ``close``
+    may be called twice. A session that is dropped without ``close`` calls no ``end``, and releases
+    the signals.
 
     Args:
         session_creator: Creates the raw sessions; None: a ``ChiefSessionCreator()``.
@@ -207,8 +207,8 @@ class MonitoredSession(CallableRuns):
             feed_dict: Values by tensor.
             options: Run options.
             run_metadata: Run metadata.
-            hooks: False: run without hooks. A list: run with only these hooks; a hook that is new
-                to the session begins now, and takes part in the runs that name it.
+            hooks: False: run without hooks. A list: run with only these hooks; one that is new to
+                the session begins now, and takes part in the runs that name it.
 
         Raises:
             RuntimeError: After ``close``; unless ``hooks`` is given, after a hook asked to stop.
@@ -238,7 +238,7 @@ class MonitoredSession(CallableRuns):
     def run_step_fn(self, step_fn: Callable[..., Any]) -> Any:
         """Call ``step_fn(step_context)`` and return its result.
 
-        Its only argument must be called ``step_context``, as in TensorFlow. It may run the raw
+        Its only argument must have that name, as in TensorFlow. It may run the raw
         ``step_context.session``, and call ``step_context.run_with_hooks``.
 
         Raises:
@@ -272,9 +272,9 @@ class MonitoredSession(CallableRuns):
         """Return a context for the runs of one iteration of the loop: a whole, or not at all.
 
         Checkpoints, evaluations and stops wait for the end of the ``with`` block, as do hooks with
-        ``first`` or ``last``, and those that are due by epochs; others act in its runs, as
-        elsewhere. A training that is resumed begins with a whole iteration, so its result is that
-        of an uninterrupted one. A session that is lost inside is not replaced: the error is raised.
+        ``first`` or ``last``, and those that are due by epochs. So a training that is resumed
+        begins with a whole iteration, and its result is that of an uninterrupted one. A session
+        that is lost inside is not replaced: the error is raised.
 
             while not session.should_stop():
                 with session.iteration():
@@ -301,12 +301,10 @@ class MonitoredSession(CallableRuns):
         self._end_iteration()
 
     def request_stop(self, reason: str = "request_stop was called") -> None:
-        """Make ``should_stop()`` true. Any thread or signal handler may call it.
+        """Make ``should_stop()`` true, on all ranks before the same run. Any thread may call it.
 
-        It refuses neither runs nor iterations: a loop that never calls ``should_stop()`` goes on,
-        unlike after a signal.
-
-        If several ranks train together, all of them stop before the same run.
+        So may signal handlers. It refuses neither runs nor iterations: a loop that never calls
+        ``should_stop()`` goes on, unlike after a signal.
         """
         (self._agreement or self._stop).ask(reason)
 
@@ -318,11 +316,9 @@ class MonitoredSession(CallableRuns):
         """
         self._close(None)
 
-    #: As in TensorFlow, where it goes by this name.
-    StepContext = StepContext
+    StepContext = StepContext  # as in TensorFlow
 
-    # Private names of TensorFlow's session that programs use: to find the hooks, or the session
-    # that a saver takes.
+    # Private names of TensorFlow's session that programs use.
 
     @property
     def _hooks(self) -> tuple[SessionRunHook, ...]:
@@ -445,14 +441,14 @@ class MonitoredSession(CallableRuns):
         ):
             return  # a run beside those of the loop, as of an evaluation, is none of them
         if not self._runs_left:
-            raise self._stopped()
+            raise stopped(self.stop_reason)
         self._runs_left -= 1
 
     def _begin_iteration(self) -> None:
         """End a loop that does not ask ``should_stop()``: no run in an iteration does."""
         if self._agreement is not None:
             if self._agreement.should_stop(self._live()):
-                raise self._stopped()
+                raise stopped(self.stop_reason)
             return
         if self._asks_first:
             self._take_run(None)
@@ -462,11 +458,6 @@ class MonitoredSession(CallableRuns):
     def _end_iteration(self) -> None:
         self._iteration.is_open = False
         self._session.call(lambda live: live.hooked.end_iteration())
-
-    def _stopped(self) -> OutOfRangeError:
-        return OutOfRangeError(
-            f"Stopped by {self.stop_reason}. Check should_stop() in the loop to exit cleanly"
-        )
 
     def _is_good_end(self, error: BaseException) -> bool:
         """Return whether a loop that ``error`` has ended was at its end, and is to be saved.
@@ -486,14 +477,7 @@ class MonitoredSession(CallableRuns):
         return True
 
     def _close(self, error: BaseException | None) -> None:
-        """End the session: call ``end`` of the hooks, or ``on_exception``, and close it.
-
-        Args:
-            error: What has ended its loop; None: it ends well, if no thread has failed.
-
-        Raises:
-            BaseException: The first error other than ``error``, when all is done.
-        """
+        """End the session; its loop has ended by ``error``, or well if no thread has failed."""
         if self._is_over:
             return
         self._is_over = True
@@ -541,7 +525,7 @@ class MonitoredSession(CallableRuns):
 class SingularMonitoredSession(MonitoredSession):
     """A monitored session without recovery: if the session is lost, the error is raised.
 
-    Like ``tf.compat.v1.train.SingularMonitoredSession``. The arguments are those of
+    As ``tf.compat.v1.train.SingularMonitoredSession``, with the arguments of
     ``ChiefSessionCreator`` and ``MonitoredSession``.
     """
 

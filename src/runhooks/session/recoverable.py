@@ -47,10 +47,9 @@ class RecoveryPolicy:
     limit_secs: float = 1800.0
 
     def __post_init__(self) -> None:
-        secs = {name: value for name, value in vars(self).items() if name != "failures"}
         arguments.given(**vars(self))
         arguments.whole(0, failures=self.failures)
-        arguments.not_negative(**secs)
+        arguments.not_negative(**vars(self))
         arguments.finite(
             first_wait_secs=self.first_wait_secs, longest_wait_secs=self.longest_wait_secs
         )
@@ -74,15 +73,6 @@ class RecoverableSession:
     One thread replaces it: it closes the lost session, waits, and opens the next. Others that make
     runs wait until it has; ``should_stop`` does not. A stop request ends a wait between two
     attempts: one more is made at once.
-
-    Args:
-        graph: The graph that its sessions run.
-        creator: Creates them: a ``SessionCreator``, or one of TensorFlow's.
-        hooks: Started with each of them.
-        stop: Asked when the loop is to stop.
-        grace_secs: How many seconds threads may take to stop.
-        policy: How often, and for how long, it is replaced.
-        iteration: The iteration of the loop.
     """
 
     def __init__(
@@ -98,7 +88,6 @@ class RecoverableSession:
         self._iteration = iteration
         self._graph = graph
         self._creator = creator
-        self._own_creator = creator if isinstance(creator, SessionCreator) else None
         self._hooks = hooks
         self._stop = stop
         self._grace_secs = grace_secs
@@ -117,8 +106,7 @@ class RecoverableSession:
         self._closing: LiveSession | None = None  # whose threads it waits for
         self._is_over = False
         self.recoveries = 0
-        #: The session in use; None while it is lost.
-        self.session: LiveSession | None = None
+        self.session: LiveSession | None = None  # None while it is lost
         self._replace()
 
     @property
@@ -166,11 +154,7 @@ class RecoverableSession:
                 del lost_by  # its traceback holds this frame
 
     def run_after(self, session: LiveSession, error: Exception, caller: SessionRunArgs) -> Any:
-        """Repeat a run in which ``session`` has raised ``error`` in a new one, if it is lost.
-
-        Raises:
-            Exception: ``error``, or that of a thread, if no other session is to be had.
-        """
+        """Repeat a run in which ``session`` has raised ``error`` in a new one, if it is lost."""
         try:
             _raise_cause(session, error)
         except Exception as cause:
@@ -181,10 +165,7 @@ class RecoverableSession:
         return self.call(partial(run_watched, caller=caller))
 
     def finish(self, reason: str) -> None:
-        """Replace no session any more; wait until a thread that does so now is done.
-
-        ``reason``: why it is asked to stop, and so to make one more attempt.
-        """
+        """Replace no session any more; ``reason`` ends the waits of a thread that does so now."""
         with self._changed:
             self._is_over = True
             if self._replacer not in (None, threading.get_ident()):
@@ -224,12 +205,7 @@ class RecoverableSession:
     ) -> LiveSession:
         """Return the session that comes after ``lost``, opened if no other thread has done so.
 
-        Args:
-            lost: The session that the caller has found lost; None: it has found none.
-            error: By which it was lost.
-
-        Raises:
-            Exception: The last error, if no other session is to be had.
+        Raises ``error``, by which it was lost, or a later one if no other session is to be had.
         """
         if self._replacer == threading.get_ident():
             raise RuntimeError(
@@ -263,7 +239,7 @@ class RecoverableSession:
         while self._replacer is not None:
             if self._is_waited_for():
                 raise error or ClosedSessionError(
-                    "the session is lost, and this thread, which was started beside it, is to stop"
+                    "the session is lost, and this thread, started beside it, is to stop"
                 )
             self._changed.wait()
 
@@ -273,10 +249,11 @@ class RecoverableSession:
 
     def _open(self) -> LiveSession:
         """Open a session with its threads and hooks, at the start and at each recovery alike."""
-        opener, own = opener_of(self._graph), self._own_creator
+        opener = opener_of(self._graph)
+        own = self._creator if isinstance(self._creator, SessionCreator) else None
         with self._graph.as_default():
             opener.prepare_graph()
-            # The creator finalizes the scaffold, and then calls open_chief or try_worker of opener.
+            # It finalizes the scaffold, and then calls open_chief or try_worker of opener.
             raw: RawSession = opener.as_raw_session(self._creator.create_session())
         raw.recoveries = self.recoveries + (self._lost is not None)
         raw.stop_request = self._stop
@@ -301,10 +278,7 @@ class RecoverableSession:
         """Close the session that ``error`` has lost, and wait; raise ``error`` to give up."""
         if not self._is_lost(error):
             if self._lost is not None:
-                add_note(
-                    error,
-                    f"while replacing the session that was lost by {described(self._lost[1])}",
-                )
+                add_note(error, f"while replacing the session lost by {described(self._lost[1])}")
             raise error
         step = self.session.raw.global_step if self.session is not None else None
         if self._has_progressed(step):
@@ -337,7 +311,6 @@ class RecoverableSession:
         return self._furthest is None or step > self._furthest
 
     def _note_end(self, error: Exception) -> None:
-        """Note on ``error`` why it is the last one."""
         assert self._lost is not None
         (_, first), self._lost = self._lost, None
         if self._policy.failures == 0:
@@ -359,7 +332,7 @@ class RecoverableSession:
         resumed = "resumed from" if raw.checkpoint is not None else "started over at"
         (lost_at, error), self._lost = self._lost, None
         self.recoveries += 1
-        # Only in words: the traceback of the error holds the lost session, and a log may hold on.
+        # In words: a log may hold on to the error, whose traceback holds the lost session.
         cause = described(error)
         if step is None:
             _log.warning("session lost and replaced: %s", cause)
@@ -378,9 +351,8 @@ def _check_whole(is_within: bool, error: Exception) -> None:
     if is_within:
         add_note(
             error,
-            "the session was lost in an iteration, or between the runs of one step: only your loop "
-            "can make the runs before this one again. Start the program again; it goes on from the "
-            "last checkpoint",
+            "the session was lost in an iteration, or between the runs of one step, which only "
+            "your loop can make again: start the program again, from the last checkpoint",
         )
         raise error
 
@@ -447,8 +419,8 @@ def _check_objects(graph: BaseGraph, raw: RawSession) -> None:
         )
     if objects.changed:
         _log.warning(
-            "the session starts at step %s with %s as an earlier session has left them: restore a "
-            "checkpoint, or make them and the graph anew, if that is not intended",
+            "the session starts at step %s with %s as an earlier session has left them: if that "
+            "is not intended, restore a checkpoint, or make them and the graph anew",
             *(raw.global_step, objects),
         )
     objects.settle()
