@@ -73,7 +73,7 @@ def _check_reserved(hook: SessionRunHook, name: str, attribute: str, kind: type)
     if value is not None and not isinstance(value, kind):
         raise TypeError(
             f"{attribute} of the hook {name}, which runhooks reads, must be a dict or None, got "
-            f"{value!r}: give an attribute of your own another name"
+            f"{value!r}: if it is your own, give it another name"
         )
 
 
@@ -441,7 +441,7 @@ class NestedLoop:
 
         The loop ends well with ``feeds``, at the end of an input, or when a hook asks to stop.
         """
-        session = LiveSession.of(raw)
+        session = LiveSession(raw)
         hooked, coord, runs = session.hooked, session.coord, 0
         try:
             self._hooks.start(session)

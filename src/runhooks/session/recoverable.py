@@ -257,7 +257,7 @@ class RecoverableSession:
             raw: RawSession = opener.as_raw_session(self._creator.create_session())
         raw.recoveries = self.recoveries + (self._lost is not None)
         raw.stop_request = self._stop
-        session = LiveSession.of(raw, self._iteration)
+        session = LiveSession(raw, self._iteration)
         try:
             if own is not None and own.restores_from:
                 _check_found(raw, self._last_checkpoint, own.restores_from)

@@ -31,21 +31,16 @@ Request = SessionRunArgs | None
 Answering = tuple[ScheduledHook, Callable[..., Any], int | None]
 Requests = Mapping[ScheduledHook, SessionRunArgs]
 
-#: Of a hook that was not asked yet.
 _NEVER_ASKED = SessionRunArgs(object())
 
-#: Takes note that a hook has asked to stop in this context.
 NoteStop = Callable[[SessionRunContext, ScheduledHook], None]
 
-#: Makes a named tuple of a tuple, in half the time of its constructor.
+#: Makes a named tuple in half the time of its constructor.
 _new = tuple.__new__
 
 
 class Asking:
-    """A hook that is asked before a run, and what it asked for in one turn.
-
-    Whoever returns the very object ``request`` asks for the same.
-    """
+    """A hook, and what it asked for in one turn: again that, if it returns ``request`` itself."""
 
     __slots__ = ("_fetches", "_kind", "_leaf", "before_run", "hook", "request")
 
@@ -78,7 +73,6 @@ class CallerTurns:
     Attributes:
         part: What such a run does to the global step.
         draws: How many elements it takes of the data that the epochs are counted by.
-        watching: The hooks that watch a value in runs in which no hook is due.
     """
 
     def __init__(
@@ -95,7 +89,7 @@ class CallerTurns:
         return self._last.get(hooks)
 
     def turn(self, hooks: Hooks, caller: SessionRunArgs, requests: Sequence[Request]) -> Turn:
-        """Return the turn of ``hooks``, of which those that are asked have these ``requests``."""
+        """Return the turn of ``hooks``, whose requests these are."""
         key = hooks, *map(_key, requests)
         turn = self._turns.get_or_make(key, lambda: Turn(self, hooks, caller, requests))
         self._last[hooks] = turn
@@ -110,14 +104,13 @@ class Turn:
 
     Attributes:
         parties: The hooks whose requests are answered, each by one item of the result.
-        waiting: Those that wait for a later run: the caller does not make the step that they need.
+        waiting: Those that wait for a run that makes the step which they need.
         fetches: What is run: a list, the caller's part first; None: only what the caller asks for.
         feeds: Whether hooks feed values or give options, to be merged for each run.
         answering: The hooks that are answered, their methods, and the places of their values in the
-            result; None: they asked for nothing.
-        watching: The hooks that watch a value; the first one's is at place 1.
+            result, if any.
         sleepers: Those of ``hooks`` that say when they are next due, and are not waiting.
-        run: The run of the raw session that it made last; None: it is to be found.
+        run: The run of the raw session that it made last, if it can be made again.
     """
 
     __slots__ = (
@@ -156,13 +149,13 @@ class Turn:
         self.fetches = FetchList([(CALLER, caller.fetches), *named]) if named else None
 
     def requests_of(self, requests: Sequence[Request]) -> dict[ScheduledHook, SessionRunArgs]:
-        """Return what is asked for beside the caller, where the hooks asked want ``requests``."""
+        """Return what hooks ask for beside the caller; ``requests``: of those that were asked."""
         given = {it.hook: request for it, request in zip(self.asking, requests, strict=True)}
         given |= {hook: SessionRunArgs(hook.watched) for hook in self.watching}
         return {hook: request for hook in self.parties if (request := given[hook]) is not None}
 
     def recurs(self) -> bool:
-        """Return whether, as far as its hooks go, the next run of its caller is this one again."""
+        """Return whether, by its hooks, the next run of its caller is this one again."""
         return not (self.feeds or self.waiting) and all(hook.always for hook in self.hooks)
 
     def watch(self, step: int, result: Any, stop: Callable[[str], None]) -> None:
@@ -199,7 +192,7 @@ def answer(
 
 
 class RequestMerger:
-    """Knows what requests of hooks do to the runs of one session, and merges their feeds."""
+    """Knows what requests of hooks do to runs of one session, and merges their feeds."""
 
     def __init__(self, raw: RawSession) -> None:
         self._raw = raw
@@ -217,7 +210,7 @@ class RequestMerger:
         return part, draws
 
     def check_lone(self, hook: ScheduledHook, request: SessionRunArgs) -> None:
-        """Raise RuntimeError if ``request``, which one rank makes, takes all of them to answer."""
+        """Raise RuntimeError if ``request``, made on one rank, takes all of them to answer."""
         if request.fetches is None:
             return
         effects = self._graph.effects_of(request.fetches, request.feed_dict or ())
@@ -227,10 +220,10 @@ class RequestMerger:
             names += [op.name for op in touched if objects.is_spread(op.name)]
         if names:
             raise RuntimeError(
-                f"the hook {hook.name} asks for {min(names)!r} on one rank, but each rank holds a "
-                "part of it: let all ranks call the hook, in hooks and not in chief_only_hooks, "
-                "with hook.runs_on = 'all'; or, if it acts on the chief alone, set asks_on_all = "
-                "True in its class"
+                f"the hook {hook.name} asks for {min(names)!r} on one rank, but each holds a part "
+                "of it: let all ranks call it, in hooks and not in chief_only_hooks, with "
+                "hook.runs_on = 'all'; or, if it acts on the chief alone, set asks_on_all = True "
+                "in its class"
             )
 
     def lacks_step(
@@ -249,14 +242,14 @@ class RequestMerger:
         if missing and missing < needs.steps and not self._warned:
             self._warned = True
             _log.warning(
-                "the request of the hook %s waits for a run that makes all of the steps %s, whose "
-                "outputs it asks for: fetch these together, as in session.run(%s)",
+                "the hook %s waits for a run that makes all of the steps %s, whose outputs it asks "
+                "for: fetch these together, as in session.run(%s)",
                 *(hook.name, *2 * [sorted(op.name for op in needs.steps)]),
             )
         return bool(missing) or bool(needs.step_captures and not made)
 
     def merged(self, caller: SessionRunArgs, requests: Requests) -> tuple[Any, Any]:
-        """Return the feed_dict and the options of one run for the caller and the hooks."""
+        """Return the feed_dict and the options of one run for all."""
         parties = {CALLER: caller, **{hook.name: it for hook, it in requests.items()}}
         given = {name: args.options for name, args in parties.items() if args.options is not None}
         options = self._raw.merge_options(given) if given else None
@@ -265,7 +258,7 @@ class RequestMerger:
     def note_bad_requests(
         self, error: Exception, caller: SessionRunArgs, requests: Requests
     ) -> None:
-        """Note on ``error`` which hook, if any, asks for or feeds what this run cannot compute."""
+        """Note on ``error`` which hook, if any, asks for or feeds what cannot be."""
         if not isinstance(caller.feed_dict, Mapping | None):
             return
         fed = {key for args in (caller, *requests.values()) for key in args.feed_dict or ()}
@@ -324,7 +317,7 @@ def _feeds(graph: BaseGraph, parties: Mapping[str, SessionRunArgs]) -> dict[Any,
 def _divided(
     merger: RequestMerger, caller: SessionRunArgs, wanted: Mapping[ScheduledHook, Request]
 ) -> tuple[dict[ScheduledHook, SessionRunArgs], set[ScheduledHook]]:
-    """Return the requests that a run can answer, and the hooks whose requests have to wait."""
+    """Return the requests that a run can answer, and the hooks that have to wait."""
     requests: dict[ScheduledHook, SessionRunArgs] = {}
     waiting = set()
     for hook, request in wanted.items():
