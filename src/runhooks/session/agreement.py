@@ -53,10 +53,10 @@ def _digest(text: str) -> str:
 
 
 def _compared(values: Sequence[str]) -> str:
-    """Return the chief of all ranks, and a rank whose hooks or graph differ; or what is wrong."""
+    """Return the chief of all ranks, and one whose hooks or graph differ; or what is wrong."""
     ranks = [json.loads(it) for it in values]
     chiefs = [rank for rank, (says_chief, *_) in enumerate(ranks) if says_chief]
-    if len(chiefs) not in (1, len(ranks)):  # all of them: nobody has said anything
+    if len(chiefs) not in (1, len(ranks)):  # all: nobody has said anything
         return json.dumps({"refused": _no_chief(chiefs, len(ranks))})
     found = {"chief": chiefs[0]}
     _, *expected = ranks[chiefs[0]]
@@ -146,8 +146,8 @@ def stopped(reason: str | None) -> OutOfRangeError:
 _log = logging.getLogger("runhooks")
 
 _STRIKE = "strike"
-_COLLECTIVES = ("gloo", "nccl")  # name themselves in the errors of collective operations
-_SHOWN = 8  # of many ranks, in a message that all of them read
+_COLLECTIVES = ("gloo", "nccl")  # name themselves in their errors
+_SHOWN = 8  # of many ranks, in a message
 
 
 class Agreement:
@@ -155,7 +155,7 @@ class Agreement:
 
     Runs are counted from 1; a *boundary* is the moment before one. A rank that wants to stop waits
     at a boundary, so that ranks that all want it there do stop there; otherwise it goes on up to
-    the run that is agreed on. Without wishes a boundary costs a few comparisons.
+    the run that is agreed on.
     """
 
     def __init__(self, group: Group, stop: StopRequest, hooks: HookList, graph: BaseGraph) -> None:
@@ -177,7 +177,6 @@ class Agreement:
         self._loop = threading.get_ident()
 
     def start(self, says_chief: bool) -> None:
-        """Start the training together. Raises as ``agree_on_start``."""
         self._decisions.begin()
         self._epochs = SharedEpochs(self._group, self._decisions)
         hooks = self._hooks.by_name
@@ -217,11 +216,7 @@ class Agreement:
         self._ran_beside = True
 
     def make_run(self, live: LiveSession, make: Callable[[], Any]) -> Any:
-        """Come to the boundary of the next run, and make that run: return ``make()``.
-
-        A run that raises, as at the end of an input, is not made. Raises OutOfRangeError if all
-        ranks stop there.
-        """
+        """Come to the boundary of the next run, and make it, unless all ranks stop there."""
         if not self._decisions.runs:
             self._loop = threading.get_ident()
         self._reach(live)
@@ -239,7 +234,7 @@ class Agreement:
     def blame(self, error: BaseException, checkpoint: str | None) -> BaseException:
         """Tell the other ranks of ``error``; return it, or the failure that it is an effect of.
 
-        Whatever others say of this rank, it raises its own error. ``checkpoint``: the last one.
+        Whatever others say of this rank, it raises its own error.
         """
         here = self._group.rank
         if isinstance(error, PeerFailedError):
@@ -268,7 +263,7 @@ class Agreement:
         return (
             f"no rank has told of an error of its own, so {who} has probably died without one, as "
             "by SIGKILL or for lack of memory: see the log of the launcher. The last checkpoint of "
-            f"all ranks, from which they resume, is {found}"
+            f"all ranks is {found}"
         )
 
     def close(self, error: BaseException | None) -> list[BaseException]:
@@ -284,7 +279,7 @@ class Agreement:
         return errors
 
     def abandon(self, cause: str) -> None:
-        """Tell the other ranks that this one has failed, unless it is over, and wait for nobody."""
+        """Tell the other ranks that this one has failed, unless it is over."""
         self._abandon(PeerFailedError(self._group.rank, cause))
 
     def _abandon(self, error: BaseException) -> None:

@@ -58,7 +58,7 @@ def in_order(hooks: Iterable[Any] | None) -> list[SessionRunHook]:
 def _warn_of_misspelled(kind: type) -> None:
     own = [it for it in vars(kind) if it[0] != "_" and it not in dir(SessionRunHook)]
     for name in filter(lambda it: callable(getattr(kind, it)), own):
-        import difflib  # it is slow to import, and few hooks have methods of their own
+        import difflib  # it is slow to import
 
         if near := difflib.get_close_matches(name, _METHODS, 1, _ALIKE):
             _log.warning(
@@ -84,7 +84,7 @@ class HookList:
     """Makes the calls to hooks outside of runs, in their order, and names each hook in its errors.
 
     Hooks that are given here take part in every run; one that joins later only in runs that name
-    it. Checkpoints do not keep the states of the hooks of a nested loop.
+    it.
     """
 
     def __init__(self, hooks: Iterable[SessionRunHook] | None, *, is_nested: bool = False) -> None:
@@ -100,17 +100,16 @@ class HookList:
         self._files = SessionFiles()
 
     def place(self, placement: RankPlacement) -> None:
-        """Keep the hooks that run on this rank, and let those of all live by one time."""
+        """Keep the hooks that run on this rank."""
         self._placement = placement
         self._hooks = {name: it for name, it in self._hooks.items() if placement.is_here(it)}
 
     @property
     def by_name(self) -> Mapping[str, SessionRunHook]:
-        """The hooks that take part in every run, by name, in the order of their calls."""
+        """The hooks that take part in every run, in the order of their calls."""
         return self._hooks
 
     def begin(self) -> None:
-        """Call ``begin`` of the hooks; the default graph is the one they may add to."""
         if not self._is_nested:
             self._files.begin()
         for name, hook in self._hooks.items():
@@ -121,7 +120,7 @@ class HookList:
         was_asked = session.coord.should_stop()
         if not self._is_nested:
             self._files.start(session.raw, self._begun.values())
-        # All of them first: a hook that is handed the session may use the state of another.
+        # All first: a hook that is handed the session may use the state of another.
         for name, hook in self._in_order():
             self._restore(name, hook, session)
         for name, hook in self._in_order():
@@ -134,7 +133,7 @@ class HookList:
         session.hooked.schedule()
 
     def join(self, hooks: Iterable[SessionRunHook], session: LiveSession) -> list[SessionRunHook]:
-        """Begin those of ``hooks`` that are new here, and add them to ``session``; return all."""
+        """Begin those of ``hooks`` that are new, and add them to ``session``; return all."""
         given = in_order(hooks)
         for hook in given:
             if id(hook) not in self._begun_ids:
@@ -156,12 +155,12 @@ class HookList:
             for failure in caught(partial(on_exception, raw, error)) if on_exception else ():
                 add_note(error, f"on_exception of the hook {name} then raised {described(failure)}")
         self._files.end()
-        # Now, or events that are lost would raise an error in the next session of the process.
+        # Now, or events that are lost would raise in the next session.
         for failure in caught(partial(flush_all, timeout=_FLUSH_SECS)):
             add_note(error, f"writing events then failed: {error_text(failure)}")
 
     def compare_states(self, raw: RawSession) -> None:
-        """Warn, once, if the restored states and those that hooks keep differ in their names."""
+        """Warn, once, if restored states and those that hooks keep differ in their names."""
         saved = {name: it for by_name in self._saved.values() for name, it in by_name.items()}
         if self._compared or not any(it.was_given for it in saved.values()):
             return
@@ -190,7 +189,7 @@ class HookList:
             )
 
     def _renumbered(self, unclaimed: Iterable[str]) -> Iterator[tuple[list[str], list[str]]]:
-        """Yield the numbered names of a kind of which the checkpoint has others, and those here."""
+        """Yield the numbered names of a kind in the checkpoint, and those here, if they differ."""
         by_kind: dict[str, dict[str, _SavedObject]] = {}
         for name, saved in self._saved.items():
             if name in saved:
@@ -202,7 +201,7 @@ class HookList:
                 yield found + gone, list(hooks)
 
     def _name(self, hook: SessionRunHook) -> str:
-        """Name a hook: by its own name or that of its class, with ``_1``, ``_2`` added if taken."""
+        """Return its own name or that of its class, with ``_1``, ``_2`` added if taken."""
         own = getattr(hook, "hook_name", None)
         if isinstance(own, str) and own.startswith(RESERVED_PREFIXES):
             raise ValueError(
@@ -243,11 +242,10 @@ class HookList:
             hook.end(raw)
 
     def _in_order(self) -> list[tuple[str, SessionRunHook]]:
-        """Return the hooks that have begun, those whose ``last`` is true after all that joined."""
+        """Return the hooks that have begun, those with ``last`` after all that joined."""
         return sorted(self._begun.items(), key=lambda it: class_says(it[1], "last"))
 
     def _restore(self, name: str, hook: SessionRunHook, session: LiveSession) -> None:
-        """Restore what a hook saves, which is saved from now on."""
         SessionFiles.note_held(hook)
         with self._handing(name, "load_state_dict", hook, session):
             for key, it in self._saved.get(name, {}).items():
@@ -256,7 +254,6 @@ class HookList:
     def _start(
         self, name: str, hook: SessionRunHook, session: LiveSession, *, always: bool
     ) -> None:
-        """Hand a hook the session, and add it to the runs."""
         with self._handing(name, "after_create_session", hook, session):
             hook.after_create_session(session.raw, session.coord)
         session.hooked.add(name, hook, always=always, placement=self._placement)
@@ -295,8 +292,8 @@ class HookList:
 class _SavedObject:
     """A hook, or another object that a hook keeps in checkpoints, as sessions save it.
 
-    After a recovery from a checkpoint without its state, it gets the state that it had after
-    ``begin``. States are copied in both directions, since the object may go on to change them.
+    After a recovery from a checkpoint without its state, it gets the one it had after ``begin``.
+    States are copied, since the object may go on to change them.
     """
 
     def __init__(self, description: str, saved: Any) -> None:
@@ -308,11 +305,10 @@ class _SavedObject:
 
     @property
     def lacks_state(self) -> bool:
-        """Whether it has had a state from the beginning, and the session had none for it."""
+        """Whether it had a state from the beginning, and the session had none for it."""
         return bool(self._after_begin) and not self.was_given
 
     def attach_to(self, raw: RawSession, name: str) -> None:
-        """Be saved with ``raw``, and take the restored state or the one after ``begin``."""
         self.was_given = False
         raw.attach(name, self)
         is_recovery = not (self.was_given or self._had_no_session)
@@ -332,10 +328,7 @@ class _SavedObject:
         self.was_given = True
 
     def _load(self, state: Mapping[str, Any]) -> None:
-        """Load ``state``; an empty one only if there is anything to clear.
-
-        Many objects have an empty state as long as they have nothing to keep, and cannot load it.
-        """
+        """Load ``state``; an empty one, which many objects cannot load, only to clear something."""
         if not state and self._present() == {}:
             return
         try:
@@ -357,7 +350,7 @@ class _SavedObject:
 
 
 def caught(act: Callable[[], Any]) -> list[BaseException]:
-    """Call ``act``; return a list of the error it raises, even KeyboardInterrupt, or of nothing."""
+    """Call ``act``; return a list of the error it raises, even KeyboardInterrupt, or []."""
     try:
         act()
     except BaseException as error:  # noqa: BLE001
@@ -381,7 +374,7 @@ def raise_first(errors: Sequence[BaseException], already: BaseException | None =
 
 
 def thread_failure(coord: Coordinator) -> BaseException | None:
-    """Return the error of a thread; None if there is none, or if it is the end of an input."""
+    """Return the error of a thread, unless it is the end of an input."""
     errors = caught(coord.raise_requested_exception)
     return next((error for error in errors if not isinstance(error, good_ends())), None)
 
@@ -402,11 +395,11 @@ def until_stop(
 ) -> Iterator[FeedDict]:
     """Yield ``feeds`` of a nested loop until the session of the training is asked to stop.
 
-    ``is_at_end``: whether the loop is what the user wants to be done once the training has ended.
+    ``is_at_end``: whether the user wants the loop to be made once the training has ended.
 
     Raises:
-        LoopStoppedError: At a request to stop that was made after the first of ``feeds``, or, not
-            at the end, by a signal before it: the training is to be saved before it is killed.
+        LoopStoppedError: At a request that comes after the first of ``feeds``, or, not at the end,
+            at a signal before it: the training is to be saved before it is killed.
     """
     stop = training.stop_request
     already = stop.reason if is_at_end or not stop.is_by_signal else None
@@ -417,17 +410,15 @@ def until_stop(
 
 
 class NestedLoop:
-    """Loops over a raw session with hooks of its own; those of the training are not called.
+    """Loops over a raw session with hooks of its own, to which each loop is a session.
 
-    To its hooks each loop is a session of its own, of which they see ``after_create_session``, the
-    runs, and ``end`` or ``on_exception``. Their states are in no checkpoint.
+    The hooks of the training are not called.
     """
 
     def __init__(self, hooks: Iterable[SessionRunHook] | None) -> None:
         self._hooks = HookList(hooks, is_nested=True)
 
     def begin(self) -> None:
-        """Call ``begin`` of the hooks, in the default graph; once, for all loops to come."""
         self._hooks.begin()
 
     def run(
@@ -437,10 +428,7 @@ class NestedLoop:
         feeds: Iterable[FeedDict],
         take: Callable[[Any], object],
     ) -> int:
-        """Make, and count, a run of ``fetches`` for each of ``feeds``; its results go to ``take``.
-
-        The loop ends well with ``feeds``, at the end of an input, or when a hook asks to stop.
-        """
+        """Make, and count, runs until ``feeds`` or an input end, or a hook asks to stop."""
         session = LiveSession(raw)
         hooked, coord, runs = session.hooked, session.coord, 0
         try:

@@ -30,12 +30,12 @@ class SessionInputs:
         self._graph = graph
         self._values = values
         self._reset = reset
-        self._epoch: int | None = None  # the one that was drawn last, where it is drawn
+        self._epoch: int | None = None  # the one that was drawn last
         self.epochs = Epochs(
             graph, lambda: values.global_step, self._place_of, self.at, values.lock
         )
         self.opened: dict[Operation, OpenInput] = {}
-        # Where inputs that are still to be opened were left, by the name of their operation.
+        # Where inputs that are still to be opened were left, by name.
         self._positions: dict[str, Any] = {}
         # Rewound, these go on drawing from their generators.
         self._begun: set[Operation] = set()
@@ -64,25 +64,21 @@ class SessionInputs:
         return self.opened.get(op) or self._positions.get(op.name, {})
 
     def open_at_known_positions(self) -> None:
-        """Open the inputs whose position is known, before states of global generators are loaded.
-
-        A loader may draw from one when it is opened.
-        """
+        """Open these: a loader may draw from a global generator, whose state is loaded later."""
         self.open(op for op in self._operations() if op.name in self._positions)
 
     def check_draws(self, operations: Iterable[Operation], *, makes_step: bool) -> None:
         """Warn, once, of an input that goes by the global step in runs that make no step.
 
-        Raises:
-            ValueError: If a run that makes a step draws from the data of an evaluation.
+        Raises ValueError if a run that makes a step draws from the data of an evaluation.
         """
         theirs = self._graph.get_collection(GraphKeys.EVALUATION_INPUTS) if makes_step else ()
         for op in operations:
             if op in theirs:
                 raise ValueError(
                     f"a run that makes a step must not draw from {op.name!r}, the data of an "
-                    "EvaluationHook, which would end the training with these data: fetch what its "
-                    "test step returns in an evaluation, with summary_op or one of its hooks"
+                    "EvaluationHook, which would end the training: fetch what its test step "
+                    "returns in an evaluation, with summary_op or one of its hooks"
                 )
             by_steps = self._drawn_by_steps.setdefault(op, makes_step)
             if by_steps != makes_step and self.opened[op].by_step and not self._warned_of_draws:
@@ -90,7 +86,7 @@ class SessionInputs:
                 _log.warning(
                     "the input %r goes by the global step, and runs that make no step draw from "
                     "it too: a resumed run would get other elements. Feed these runs, or give them "
-                    "an input of their own, as an EvaluationHook has",
+                    "an input of their own",
                     op.name,
                 )
 
@@ -102,7 +98,7 @@ class SessionInputs:
                 opened.timed(add_secs)
 
     def rewind(self, operations: Iterable[Operation], to: Mapping[str, Any] | None) -> Any:
-        """Let these inputs begin anew, or where an earlier call has found them; return that."""
+        """Let inputs begin anew, or where an earlier call has found them; return that."""
         before = {}
         for op in operations:
             opened, position = self.opened.pop(op, None), self._positions.pop(op.name, None)
@@ -112,7 +108,7 @@ class SessionInputs:
         return before
 
     def positions(self) -> dict[str, Any]:
-        """Return how far the inputs have come, by the name of the state in a snapshot."""
+        """Return how far the inputs have come, as states in a snapshot."""
         now = {op.name: opened.position() for op, opened in self.opened.items()}
         positions = {**self._positions, **now}
         return {INPUT_STATES + name: it for name, it in positions.items() if it is not None}
@@ -152,7 +148,7 @@ class SessionInputs:
                 self._positions[name]["ended"] = True
             elif drawn and not is_done:
                 if name == epochs_name:
-                    self._positions.pop(EPOCH, None)  # means and other states of it begin anew, too
+                    self._positions.pop(EPOCH, None)  # so do its means
                 _log.info(
                     "the input %r begins its epoch %d anew: %d ranks have saved the checkpoint of "
                     "step %d, and there are %d, each of which draws other elements",
@@ -160,7 +156,7 @@ class SessionInputs:
                 )
 
     def check_resized(self, states: Mapping[str, Any], resized: Resized) -> None:
-        """Raise ValueError if an input cannot go on where it was among another number of ranks."""
+        """Raise ValueError if an input cannot go on among another number of ranks."""
         for op in self._operations():
             if "state" in states.get(INPUT_STATES + op.name, ()):
                 raise ValueError(
@@ -171,13 +167,12 @@ class SessionInputs:
                 )
 
     def state_names(self) -> set[str]:
-        """Return the names that the positions of all inputs have in a snapshot."""
         own = {INPUT_STATES + op.name for op in self._operations()}
         return {*own, INPUT_STATES + EPOCH} if self.epochs.is_known else own
 
     def _draw_epoch(self) -> int:
         number = self.epochs.begun_by(self._values.global_step or 0)
-        if number != self._epoch:  # also in the first run, which may begin with values of InitFrom
+        if number != self._epoch:  # in the first run, too: values may be of InitFrom
             self._epoch = number
             self._reset(self._graph.get_collection(GraphKeys.EPOCH_RESETS))
         return number

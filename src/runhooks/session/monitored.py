@@ -68,7 +68,7 @@ _log = logging.getLogger("runhooks")
 
 
 class CoordinatedCreator(NamedTuple):
-    """The raw session and its coordinator, as TensorFlow's session has them; None after its end."""
+    """What TensorFlow's session has by this name; None after its end."""
 
     tf_sess: RawSession | None
     coord: Coordinator | None
@@ -111,8 +111,8 @@ class MonitoredSession(CallableRuns):
         self._graph = get_default_graph()
         self._hook_list = HookList(hooks)
         self._stop = StopRequest()
-        self._tests_stop = False  # whether should_stop() was ever called
-        self._calls_hooks = False  # whether a run with all hooks was ever made
+        self._tests_stop = False  # whether should_stop() was called
+        self._calls_hooks = False  # whether a run with all hooks was made
         self._asks_first = False  # whether run has to ask if it may
         self._runs_left = 0  # before run ends the loop, after a signal
         self._ends_step = False  # whether a stop waits for the end of the step
@@ -439,7 +439,7 @@ class MonitoredSession(CallableRuns):
             or self._finishes_step
             or (self._calls_hooks and hooks is not None and hooks is not True)
         ):
-            return  # a run beside those of the loop, as of an evaluation, is none of them
+            return  # it is beside the runs of the loop, as one of an evaluation
         if not self._runs_left:
             raise stopped(self.stop_reason)
         self._runs_left -= 1
@@ -463,8 +463,8 @@ class MonitoredSession(CallableRuns):
         """Return whether a loop that ``error`` has ended was at its end, and is to be saved.
 
         Besides the end of the data, that is an input which fails before a step begins, after a stop
-        was requested: a signal to the process group also ends the workers of a loader. An error
-        that means the session is lost is not: the steps since the last checkpoint may be missing.
+        was requested: a signal to the process group also ends the workers of a loader. One by which
+        the session is lost is not: the steps since the last checkpoint may be missing.
         """
         if isinstance(error, good_ends()):
             return True
@@ -518,7 +518,6 @@ class MonitoredSession(CallableRuns):
         return error if self._agreement is None else self._agreement.blame(error, checkpoint)
 
     def _leave(self, errors: Sequence[BaseException]) -> list[BaseException]:
-        """Leave the other ranks, because of the first of ``errors`` if there is one."""
         return [] if self._agreement is None else self._agreement.close(next(iter(errors), None))
 
 

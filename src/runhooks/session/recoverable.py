@@ -70,9 +70,8 @@ class RecoveryPolicy:
 class RecoverableSession:
     """An open session that is replaced whenever it is lost, with the run that lost it repeated.
 
-    One thread replaces it: it closes the lost session, waits, and opens the next. Others that make
-    runs wait until it has; ``should_stop`` does not. A stop request ends a wait between two
-    attempts: one more is made at once.
+    One thread replaces it. Others that make runs wait until it has; ``should_stop`` does not. A
+    stop request ends a wait between two attempts: one more is made at once.
     """
 
     def __init__(
@@ -111,13 +110,11 @@ class RecoverableSession:
 
     @property
     def global_step(self) -> int | None:
-        """The global step of the session in use, or of the last one."""
         session = self.session  # which another thread may be replacing
         return self._last_step if session is None else session.raw.global_step
 
     @property
     def is_within_step(self) -> bool:
-        """Whether more runs belong to what the last one has begun: ``HookedSession.is_within``."""
         session = self.session
         return session is not None and session.hooked.is_within
 
@@ -132,7 +129,7 @@ class RecoverableSession:
         try:
             return bool(self.call(_should_stop))
         except Exception:
-            if self.session is None:  # there is none that could be closed
+            if self.session is None:  # nothing to close
                 raise
             return True
 
@@ -154,7 +151,7 @@ class RecoverableSession:
                 del lost_by  # its traceback holds this frame
 
     def run_after(self, session: LiveSession, error: Exception, caller: SessionRunArgs) -> Any:
-        """Repeat a run in which ``session`` has raised ``error`` in a new one, if it is lost."""
+        """Repeat a run, in which ``session`` has raised ``error``, in a new one, if it is lost."""
         try:
             _raise_cause(session, error)
         except Exception as cause:
@@ -173,7 +170,6 @@ class RecoverableSession:
                 self._changed.wait_for(lambda: self._replacer is None)
 
     def close(self) -> None:
-        """Close the session in use."""
         with self._changed:
             session = self.session
             if session is None:
@@ -188,10 +184,7 @@ class RecoverableSession:
             self._closing = None
 
     def _means_loss(self, error: Exception, session: LiveSession) -> bool:
-        """Return whether ``error`` means that ``session`` is lost, or is an effect of that.
-
-        A run that waited for the one that lost it finds it closed.
-        """
+        """Return whether ``error`` has lost ``session``, or found it closed as it was lost."""
         if self._is_lost(error):
             return True
         with self._changed:
@@ -203,10 +196,7 @@ class RecoverableSession:
     def _replace(
         self, lost: LiveSession | None = None, error: Exception | None = None
     ) -> LiveSession:
-        """Return the session that comes after ``lost``, opened if no other thread has done so.
-
-        Raises ``error``, by which it was lost, or a later one if no other session is to be had.
-        """
+        """Return the session after ``lost``, opened if no thread has; or raise the last error."""
         if self._replacer == threading.get_ident():
             raise RuntimeError(
                 "the monitored session was used while it opens: in after_create_session, use the "
@@ -415,7 +405,7 @@ def _check_objects(graph: BaseGraph, raw: RawSession) -> None:
     if raw.recoveries and objects.changed:
         raise FailedPreconditionError(
             f"the session was lost and there is no checkpoint to restore: its steps have changed "
-            f"{objects} in place, which cannot be undone; give checkpoint_dir"
+            f"{objects} in place; give checkpoint_dir"
         )
     if objects.changed:
         _log.warning(

@@ -26,15 +26,13 @@ _MARGIN_SECS = 0.001
 class GroupTime:
     """The time by which hooks of all ranks act: it moves only when the ranks agree on it.
 
-    It is counted from the start of the training, by the clock of the chief, and told in seconds of
-    the monotonic clock of this process.
+    It is counted from the start by the clock of the chief, and told by the monotonic clock here.
     """
 
     def __init__(self) -> None:
         self.now = self._start = clock.monotonic()
 
     def strike(self) -> str:
-        """Return the time of this rank, for all to ``take``."""
         # What is due for the chief must be due for all, however their clocks are rounded.
         return repr(clock.monotonic() - self._start + _MARGIN_SECS)
 
@@ -82,7 +80,7 @@ class SharedEpochs:
         return self._place is not None and self._place[0] == epochs.progress.done
 
     def begin(self, epochs: Epochs, run: int) -> None:
-        """Tell of the epoch that ``run`` begins, if it begins one: it is about to draw."""
+        """Tell of the epoch that ``run``, which is about to draw, begins, if it begins one."""
         progress = epochs.begun_for_all()
         place = progress.done, progress.is_at_end  # the second: its length was too small
         if place != self._place:
@@ -93,16 +91,13 @@ class SharedEpochs:
             )
 
     def wait(self) -> None:
-        """Return once all ranks have begun this epoch alike, or stop.
-
-        Raises PeerFailedError if one has not, and DeadlineExceededError if one does not come.
-        """
+        """Return once all ranks have begun this epoch alike, or stop."""
         secs = self._group.barrier_secs
         if not self._exchange.wait_until(self._may_go_on, clock.monotonic() + secs):
             raise DeadlineExceededError(
                 f"waited {secs:g} seconds for all {self._group.size} ranks to begin epoch number "
-                f"{self._told} of this training, at whose end hooks act on all of them: all ranks "
-                "must make the same calls, and see whether one hangs or is slow"
+                f"{self._told} of this training, at whose end hooks act on all: all ranks must "
+                "make the same calls; see whether one hangs or is slow"
             )
 
     def _may_go_on(self) -> bool:
@@ -136,14 +131,13 @@ class RankPlacement:
         self.time = GroupTime()
 
     def is_here(self, hook: SessionRunHook) -> bool:
-        """Return whether ``hook`` is called on this rank."""
         return self._group.is_chief or self.is_shared(hook)
 
     def is_shared(self, hook: SessionRunHook) -> bool:
         """Return whether all ranks call ``hook``, in the same runs.
 
-        Where a run is one program of all ranks they must all ask for the same, also for what only
-        the chief writes; where each holds a part of an object or of a mean, what may be made of it.
+        Where a run is one program of all ranks they must all ask for the same; where each holds a
+        part of an object or of a mean, what may be made of it.
         """
         if self._group.runs_one_program or getattr(hook, "runs_on", "all") == "all":
             return True
@@ -157,12 +151,11 @@ class RankPlacement:
         return any(op.effect is Effect.GATHER for op in self._graph.get_operations())
 
     def time_of(self, hook: SessionRunHook) -> AbstractContextManager[None]:
-        """Return the context of a call of ``hook`` outside of runs."""
         return clock.standing_at(self.time.now) if self.is_shared(hook) else nullcontext()
 
 
 def class_says(hook: SessionRunHook, name: str) -> bool:
-    """Return ``first`` or ``last`` of ``hook``; an attribute that it sets itself is its own."""
+    """Return ``first`` or ``last`` of ``hook``; an attribute of its own is something else."""
     # A foreign hook may lack both.
     holder = type(hook) if name in getattr(hook, "__dict__", ()) else hook
     said: bool = getattr(holder, name, False)
@@ -171,7 +164,7 @@ def class_says(hook: SessionRunHook, name: str) -> bool:
 
 @contextmanager
 def noting_hook(hook: str, phase: str) -> Iterator[None]:
-    """Note on any error out of the ``with`` block which hook it came from, and in which phase."""
+    """Note on any error out of the ``with`` block which hook it came from, in which phase."""
     try:
         yield
     except Exception as error:
@@ -188,17 +181,13 @@ class ScheduledHook:
     """A hook as a session calls it.
 
     Attributes:
-        before_run: Its method; None if it does not override it.
-        after_run: The same.
-        waits: Whether it waits for the end of an iteration of several runs whenever it is due, as
-            one that evaluates or saves.
+        before_run: Its method; None if it does not override it. So is ``after_run``.
+        waits: Whether it always waits for the end of an iteration, as one that evaluates or saves.
         sleeps: Whether it says when it is next due; if not, it is called in every run.
         watched: The tensor it watches in runs in which no other hook is due, or None.
         shared_time: The time of the group, by which a hook of all ranks lives, or None.
         is_lone: Whether other ranks train too, and do not call this hook.
         always: Whether it is called in every run.
-        step: The global step at which it is next due; ``time``, ``epoch`` and ``run`` are as in
-            ``NextDue``.
         is_taken: Whether it takes part in a run that is being made, where runs overlap.
     """
 
@@ -236,13 +225,12 @@ class ScheduledHook:
         self.epoch: float | Fraction = -math.inf
 
     def measure(self, secs: dict[str, float]) -> None:
-        """Add the time that its calls take to ``secs``, under the hook's name, from now on."""
+        """Add the time that its calls take to ``secs``, by its name, from now on."""
         self.before_run = self.before_run and _timed(self.before_run, secs, self.name)
         self.after_run = self.after_run and _timed(self.after_run, secs, self.name)
         self.watched = None
 
     def ask_next_due(self, runs: int, epochs: Epochs | None) -> None:
-        """Ask the hook when it is next due, ``runs`` runs having been made."""
         assert self._next_due is not None, "only a hook that sleeps is asked"
         try:
             due = self._next_due()
@@ -277,7 +265,6 @@ class ScheduledHook:
         )
 
     def is_due_by_epochs(self, epochs: float | Fraction) -> bool:
-        """Return whether it is due because ``epochs`` epochs are done."""
         return not self.always and epochs >= self.epoch
 
     def check(self, request: Any) -> None:
@@ -315,7 +302,7 @@ def _overrides(hook: SessionRunHook, method: str) -> bool:
 def _is_as_specific_as_run_methods(hook: SessionRunHook, method: str) -> bool:
     """Return whether ``method`` was written by whoever wrote before_run and after_run, or later.
 
-    A subclass that adds to before_run or after_run wants every run, whatever its base class says.
+    A subclass that adds to these wants every run, whatever its base class says.
     """
     if not callable(getattr(hook, method, None)):
         return False
@@ -331,12 +318,8 @@ def _is_as_specific_as_run_methods(hook: SessionRunHook, method: str) -> bool:
 class NextDue:
     """The least of the moments at which hooks are due, beside those that are called in every run.
 
-    Attributes:
-        always: Whether there are hooks that are called in every run.
-        run: The number of the run.
-        epoch: The number of epochs with whose end.
-        time: The time, by the monotonic clock; None: no hook goes by it.
-        shared_time: The time at which a hook that lives by the time of the group is due.
+    A moment is a global step, the number of a run, of epochs done, or a time of the monotonic clock
+    (None: no hook goes by it; ``shared_time``: of hooks that live by the time of the group).
     """
 
     def __init__(self) -> None:
@@ -349,8 +332,7 @@ class NextDue:
     def is_reached(self, step: int, run: int, part: StepPart, draws: int, left: float) -> bool:
         """Return whether a hook is due in the run ``run``, which is to lead to ``step``.
 
-        A hook that goes by steps, seconds or epochs is not due in a run of a part of a step. The
-        run takes ``draws`` elements of the data, and ``left`` of these lead to the end of an epoch.
+        It takes ``draws`` elements of the data, and ``left`` of these lead to the end of an epoch.
         """
         if self.always or run >= self.run:
             return True
@@ -383,8 +365,7 @@ class NextDue:
     def runs_until(self, step: int, stride: int, runs: int, draws: int, left: float) -> float:
         """Return how many runs can be made before a hook is due, as far as steps and runs go.
 
-        After ``runs`` runs at ``step``, each makes ``stride`` steps and takes ``draws`` elements of
-        the data; ``left`` lead to the end of the epoch, if a hook waits for it.
+        Each makes ``stride`` steps, after ``runs`` at ``step``; ``draws`` and ``left``: as above.
         """
         by_steps = self.step - stride - step
         if by_steps < math.inf:

@@ -29,8 +29,6 @@ class VariableValues:
 
     Attributes:
         parts: The parts of all values in one list, as runs take and return them.
-        places: Where the parts of each variable are.
-        structures: What makes its value of them.
         counters: The values of variables on the host, such as the global step.
         last: The run that was made last, if nothing else has changed a variable since.
     """
@@ -54,11 +52,11 @@ class VariableValues:
 
     @property
     def global_step(self) -> int | None:
-        """The global step; None if there is none. To be read without the lock."""
+        """To be read without the lock."""
         return self.counters.get(self.step_variable)  # type: ignore[arg-type]
 
     def make_last(self, run: PreparedRun | None) -> None:
-        """Note that ``run``, or else something that is no run, is about to change variables."""
+        """Note that ``run``, or None: something else, is about to change variables."""
         self.check_open()
         if self.last is not None:
             self.last.off_steps = 0
@@ -79,7 +77,6 @@ class VariableValues:
                 self.parts[self.places[variable]], _ = self._engine.flat(value)
 
     def initialize(self, variable: Variable) -> None:
-        """Give ``variable`` its initial value, if it has none."""
         self.check_open()
         if variable in self.counters or variable in self.places:
             return
@@ -96,7 +93,7 @@ class VariableValues:
         if isinstance(initial, InitialFrom):
             self.initialize(initial.variable)
             initial = initial.fn(self.value(initial.variable))
-        # A function is called; a pytree that can be called, as some models can, is a value.
+        # A pytree that can be called, as some models can, is a value.
         value = initial() if callable(initial) and self._engine.is_leaf(initial) else initial
         return value if variable.on_host else self._engine.initial(variable.op.name, value)
 
@@ -125,7 +122,7 @@ class SavedVariables(NamedTuple):
     def arrays(
         self, into: Mapping[str, np.ndarray[Any, Any]] | None, share: Share | None
     ) -> dict[str, Any]:
-        """Return all leaves as arrays on the host, by name; the arguments: as of ``snapshot``."""
+        """Return all leaves as arrays on the host; the arguments: as of ``snapshot``."""
         leaves: dict[str, Any] = {}
         for variable in self.values:
             for key, leaf in self._leaves(variable).items():
@@ -141,7 +138,7 @@ class SavedVariables(NamedTuple):
         return to_host(self.engine.to_host, leaves, sharded, into)
 
     def read(self, name: str) -> dict[str, np.ndarray[Any, Any]]:
-        """Return copies of the leaves called ``name``, or below it; empty if there are none."""
+        """Return copies of the leaves called ``name``, or below it, if there are any."""
         return self._on_host(self._below(name), {})
 
     def values_from(
@@ -154,8 +151,8 @@ class SavedVariables(NamedTuple):
     ) -> dict[Variable, Any]:
         """Return new values, made of ``arrays``; ``is_given``: as in ``Snapshot``.
 
-        The sums of means may be on one side alone, and so may moving ``averages``: neither what is
-        reported nor what is averaged of a training makes it another.
+        Sums of means, and moving ``averages``, may be on one side alone: what is reported or
+        averaged of a training makes it no other.
 
         Raises:
             ValueError: Naming the arrays that are missing, of another shape or dtype, or that, with
@@ -197,11 +194,7 @@ class SavedVariables(NamedTuple):
         }
 
     def assigned(self, values: Mapping[str, Any]) -> tuple[dict[Variable, Any], dict[str, Any]]:
-        """Return new values of the variables that have leaves in ``values``, and the rest of these.
-
-        Raises:
-            ValueError: For an array of another shape, or a dtype that does not fit.
-        """
+        """Return new values of the variables that have leaves in ``values``, and the rest of it."""
         rest = dict(values)
 
         def given(name: str, old: Any) -> Any:
@@ -213,11 +206,7 @@ class SavedVariables(NamedTuple):
         return self._replaced(values, given), rest
 
     def substitutes(self, places: Mapping[str, str]) -> tuple[dict[Variable, Any], dict[str, str]]:
-        """Return values with other parts in ``places``, by variable, and the rest of ``places``.
-
-        Raises:
-            ValueError: If there is nothing for a place, or if it has another shape.
-        """
+        """Return values with other parts in ``places``, by variable, and the rest of ``places``."""
         names: dict[str, str] = {}
         others: dict[str, Any] = {}
         rest: dict[str, str] = {}
