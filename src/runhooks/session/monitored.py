@@ -25,8 +25,7 @@ from runhooks.ranks import Group, current_group
 from runhooks.session.agreement import Agreement, stopped
 from runhooks.session.hook_list import HookList, caught, raise_first, thread_failure
 from runhooks.session.hooked import ANOTHER, Iteration, LiveSession
-from runhooks.session.interruption import Interruption, tell_stopping
-from runhooks.session.plain_log import show_log
+from runhooks.session.interruption import Interruption, show_log, tell_stopping
 from runhooks.session.recoverable import RecoverableSession, RecoveryPolicy, run_watched
 from runhooks.session.scaffold import ChiefSessionCreator, Scaffold, SessionCreator, opener_of
 from runhooks.session.threads import Coordinator

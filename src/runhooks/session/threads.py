@@ -25,11 +25,11 @@ class Coordinator:
     does that for a block.
 
     Args:
-        clean_stop_exception_types: Errors that only ask to stop; None: ``OutOfRangeError``, the
-            end of an input.
+        clean_stop_exception_types: Errors that only ask to stop; None: ``OutOfRangeError``, the end
+            of an input.
 
     Attributes:
-        stop_requested: Whether a stop was requested, as ``should_stop()`` says.
+        stop_requested: Whether a stop was requested.
         given_reason: The ``reason`` that was given to ``request_stop``, or None.
         stop_reason: The thread that has asked to stop, and why; None if none has.
         stopped_in: The thread that has asked first, or None.
@@ -39,14 +39,12 @@ class Coordinator:
     def __init__(
         self, clean_stop_exception_types: Iterable[type[BaseException]] | None = None
     ) -> None:
-        if clean_stop_exception_types is None:
-            clean_stop_exception_types = ends_of_input()
-        self._clean_stop_types = tuple(clean_stop_exception_types)
+        clean = clean_stop_exception_types
+        self._clean_stop_types = ends_of_input() if clean is None else tuple(clean)
         self._lock = threading.Condition()  # notified of a stop, and of the end of all threads
-        self.stop_requested = False
+        self.stop_requested = self.joined = False
         self.given_reason: str | None = None
         self.stopped_in: threading.Thread | None = None
-        self.joined = False
         self._error: BaseException | None = None
         self.stop_reason: str | None = None
         self._registered_threads: set[threading.Thread] = set()
@@ -62,10 +60,9 @@ class Coordinator:
 
         Args:
             ex: The reason: an exception, or the result of ``sys.exc_info()``. ``join`` raises that
-                of the first request. After ``join``, it is raised immediately, because nobody would
-                see it otherwise.
-            reason: Why a hook asks, in a few words; shown after its name in
-                ``session.stop_reason``. TensorFlow's coordinator does not have it.
+                of the first request; after ``join``, it is raised immediately.
+            reason: Why a hook asks, in a few words, for ``session.stop_reason``. TensorFlow's
+                coordinator does not have it.
 
         Raises:
             TypeError: If ``ex`` is not an exception.
@@ -129,7 +126,7 @@ class Coordinator:
 
         Raises:
             BaseException: The error that was given to ``request_stop``.
-            RuntimeError: If threads still run, or the calling thread is one of them; it names them.
+            RuntimeError: If threads still run; it names them.
         """
         with self._lock:
             waited_for = [t for t in self._registered_threads.union(threads or ()) if t.is_alive()]
@@ -200,8 +197,8 @@ def _reason(thread: threading.Thread, error: BaseException | None) -> str:
 class LooperThread(threading.Thread):
     """A daemon thread that calls ``target(*args, **kwargs)`` until its coordinator says to stop.
 
-    An error in a call goes to ``coord.request_stop``. A subclass may override ``run_loop``
-    instead of giving a ``target``, and ``start_loop`` and ``stop_loop``, called once in the thread.
+    An error in a call goes to ``coord.request_stop``. A subclass may override ``run_loop`` instead
+    of giving a ``target``, and ``start_loop`` and ``stop_loop``, called once in the thread.
 
     Args:
         coord: The coordinator.
