@@ -167,7 +167,7 @@ class Agreement:
         self._decisions = Decisions(group)
         self._shares_epochs = False
         self._wish: str | None = None
-        self._reached = 0  # the run whose boundary this rank has come to
+        self._reached = 0
         self._ran_beside = False
         self._keeps_time = False  # the chief does
         self._has_struck = False
@@ -206,7 +206,7 @@ class Agreement:
         if threading.get_ident() == self._loop:
             live.hooked.check_iteration()
             if self._ran_beside and self._reached > self._decisions.runs:
-                self._decisions.runs += 1  # it is the loop that makes no runs with all hooks
+                self._decisions.runs += 1  # the loop makes no runs with all hooks
             self._ran_beside = False
             self._reach(live)
         return self._stops(live)
@@ -291,13 +291,13 @@ class Agreement:
     def _tell(self, error: BaseException) -> None:
         if not self._is_told:
             self._is_told = True
-            if isinstance(error, PeerFailedError):  # who passes it on does not become its author
+            if isinstance(error, PeerFailedError):  # passed on, it keeps its author
                 self._decisions.tell_failure(error.cause, error.rank)
             else:
                 self._decisions.tell_failure(described(error), self._group.rank)
 
     def _stops(self, live: LiveSession) -> bool:
-        # All ranks are in the same part of a step, and go on to its end.
+        # All ranks are in the same part of a step.
         return self._stop.reason is not None and not live.hooked.is_within
 
     def _reach(self, live: LiveSession) -> None:

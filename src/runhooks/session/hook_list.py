@@ -88,8 +88,8 @@ class HookList:
     """
 
     def __init__(self, hooks: Iterable[SessionRunHook] | None, *, is_nested: bool = False) -> None:
-        self._kinds: dict[str, str] = {}  # by name, also of those that run on other ranks alone
-        self._numbers: dict[str, int] = {}  # where to look for the next name of a kind
+        self._kinds: dict[str, str] = {}
+        self._numbers: dict[str, int] = {}
         self._hooks = {self._name(hook): hook for hook in in_order(hooks)}
         self._is_nested = is_nested
         self._begun: dict[str, SessionRunHook] = {}

@@ -165,10 +165,10 @@ class HookedSession:
 
     def begin_iteration(self) -> None:
         """Let hooks that evaluate or save, or go by epochs, wait from now on."""
-        # What a block that has raised has held is still to be acted on.
+        # What is held of a block that has raised is still to be acted on.
         held = self._held_back.items()
         self._held_back = {hook: it for hook, it in held if it is not _NOTHING_HELD}
-        self.repeat = None  # they may take part in it
+        self.repeat = None
 
     def end_iteration(self) -> None:
         step = self._raw.global_step or 0
@@ -231,7 +231,7 @@ class HookedSession:
         """Make one run with all hooks that are due, or with ``hooks``."""
         chosen = self._hooks if hooks is None else self._scheduled(hooks)
         if not isinstance(caller.feed_dict, Mapping | None) or (hooks is not None and not chosen):
-            return self._raw.run(*caller, run_metadata)  # it says what is wrong
+            return self._raw.run(*caller, run_metadata)  # which says what is wrong
         with self._one_at_a_time:
             if hooks is None and not self._iteration.is_open:
                 self.check_stop("run")
@@ -287,7 +287,7 @@ class HookedSession:
         except (TypeError, ValueError) as error:
             self._merger.note_bad_requests(error, caller, turn.requests_of(requests))
             raise
-        except good_ends():  # which a loop may catch with the errors of single elements
+        except good_ends():  # which a loop may catch
             self._note_data_end(turn)
             raise
         with self._lock:
@@ -456,7 +456,7 @@ class HookedSession:
                 turn.run = made
                 return made.again(feed_dict), made, self._no_records
         elif run_metadata is None:
-            # TensorFlow's hooks get the metadata that their options have produced.
+            # TensorFlow's hooks get what their options have produced.
             _, run_metadata = raw.new_records() or (None, None)
         result = raw.run(fetches, feed_dict, options, run_metadata)
         no_options, no_metadata = self._no_records
@@ -549,11 +549,11 @@ class HookedSession:
 
     def _measure(self, added: ScheduledHook) -> None:
         secs = getattr(added.hook, "hook_secs", None)  # a foreign hook may lack it
-        if secs is not None:  # this hook measures all others, those before it too
+        if secs is not None:  # this hook measures all others
             self._hook_secs = secs
             for hook in (*self._by_id.values(), added):
                 hook.measure(secs)
-            self._watching = []  # hooks that are measured are called in every run instead
+            self._watching = []  # they are called in every run instead
         elif self._hook_secs is not None:
             added.measure(self._hook_secs)
 
@@ -579,8 +579,7 @@ class LiveSession:
         self.raw = raw
         self.coord = Coordinator(clean_stop_exception_types=())
         self.hooked = HookedSession(raw, iteration)
-        #: The hook that asked the coordinator to stop while the session opened, or None.
-        self.stopped_by: str | None = None
+        self.stopped_by: str | None = None  # the hook that asked while it opened
 
     @property
     def stop_reason(self) -> str | None:

@@ -17,7 +17,7 @@ from runhooks.session.states import VariableValues
 
 _log = logging.getLogger("runhooks")
 
-#: The prefix of the names of their positions among the states in a snapshot.
+#: The prefix of the names of positions in a snapshot.
 INPUT_STATES = "inputs/"
 
 
@@ -30,7 +30,7 @@ class SessionInputs:
         self._graph = graph
         self._values = values
         self._reset = reset
-        self._epoch: int | None = None  # the one that was drawn last
+        self._epoch: int | None = None
         self.epochs = Epochs(
             graph, lambda: values.global_step, self._place_of, self.at, values.lock
         )
@@ -39,13 +39,12 @@ class SessionInputs:
         self._positions: dict[str, Any] = {}
         # Rewound, these go on drawing from their generators.
         self._begun: set[Operation] = set()
-        # Those that the loaded snapshot has no position of, until they are opened.
+        # Still to be opened, and without a position in the loaded snapshot.
         self._unplaced: set[Operation] = set()
-        # Whether the runs that draw from an input make a step, as the first such run did.
+        # Whether the first run that drew from an input made a step.
         self._drawn_by_steps: dict[Operation, bool] = {}
         self._warned_of_draws = False
         self._add_secs: Callable[[float], None] | None = None
-        #: What the first input that a run has drawn from has raised last.
         self.error: Exception | None = None
 
     def open(self, operations: Iterable[Operation]) -> None:

@@ -35,14 +35,14 @@ class Interruption:
         self._is_over = False
         self._process = os.getpid()
         self._previous: dict[int, Any] = {}
-        # Python keeps the handlers, which must not keep a session alive that nobody closed.
+        # The handlers must not keep a session alive that nobody closed.
         self._on_interrupt = WeakMethod(on_interrupt, self._left_behind)
 
     def __enter__(self) -> Interruption:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGTERM, signal.SIGINT):
                 previous = _present(number, signal.getsignal(number))
-                # None: a handler that was not set from Python, and cannot be restored from here.
+                # None: one that was not set from Python, and cannot be restored from here.
                 if previous is not signal.SIG_IGN and previous is not None:
                     self._previous[number] = previous
                     signal.signal(number, self._handle)
@@ -78,7 +78,7 @@ class Interruption:
     def _take_over_child(self, number: int) -> None:
         is_taken = number in self._previous
         while not is_taken:
-            with suppress(Exception):  # it may be called, and raise, before it is taken over
+            with suppress(Exception):  # it may be called, and raise, until then
                 handler = signal.getsignal(number)
                 if callable(handler):
                     self._previous[number] = handler
@@ -91,14 +91,13 @@ class Interruption:
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         on_interrupt = self._on_interrupt()
-        # A forked child has this handler, too, but not the loop that would end.
         if self._has_exited or on_interrupt is None:
             _hand_on(number, frame, _present(number, self._handle))
             return
         self._take_over_child(signal.SIGCHLD)
         if number == signal.SIGINT:
             if self._interrupted:
-                interrupt()  # nor is a store waited for where the session is closed
+                interrupt()  # stores do not wait, either
                 raise KeyboardInterrupt
             self._interrupted = True
         on_interrupt(number)

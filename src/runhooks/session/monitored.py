@@ -116,18 +116,18 @@ class MonitoredSession(CallableRuns):
         self._runs_left = 0  # before run ends the loop, after a signal
         self._ends_step = False  # whether a stop waits for the end of the step
         self._iteration = Iteration()
-        self._agreement: Agreement | None = None  # with other ranks; None: there are none
+        self._agreement: Agreement | None = None
         self._is_over = False
         creator = session_creator or ChiefSessionCreator()
         says_chief = True
         if isinstance(creator, SessionCreator):  # not one of TensorFlow's
             creator.stop_request, says_chief = self._stop, creator.is_chief
         policy = recovery or RecoveryPolicy()
-        forget_interrupt()  # of a session before this one
+        forget_interrupt()
         with ExitStack() as at_end:
             at_end.enter_context(self._graph.in_use())
             if opener_of(self._graph).joins_ranks and current_group().size > 1:
-                policy = RecoveryPolicy(failures=0)  # one rank cannot go back without the others
+                policy = RecoveryPolicy(failures=0)  # no rank can go back alone
                 self._join(current_group(), says_chief)
             try:
                 with self._graph.as_default():
@@ -228,7 +228,7 @@ class MonitoredSession(CallableRuns):
             except Exception as error:  # noqa: BLE001 - raised there, unless the session is lost
                 caller = SessionRunArgs(fetches, feed_dict)
                 return self._session.run_after(live, error, caller)
-            if result is not ANOTHER:  # the layers would only have handed it through
+            if result is not ANOTHER:
                 return result
         return self._run_through_layers(
             SessionRunArgs(fetches, feed_dict, options), run_metadata, hooks
@@ -246,9 +246,7 @@ class MonitoredSession(CallableRuns):
         """
         check_step_fn(step_fn)
         self._check_open("run_step_fn")
-        if self._asks_first and self._agreement is None:
-            self._take_run(None)
-
+        self._take_run(None)
         return self._call(lambda live: step_fn(StepContext(live.raw, partial(self._run_in, live))))
 
     def should_stop(self) -> bool:
@@ -292,7 +290,7 @@ class MonitoredSession(CallableRuns):
         self._session.call(lambda live: live.hooked.begin_iteration())
         try:
             yield
-        except good_ends():  # of the data: the loop ends well, and is saved as it is
+        except good_ends():  # of the data: the loop ends well
             self._end_iteration()
             raise
         finally:
@@ -367,8 +365,7 @@ class MonitoredSession(CallableRuns):
         hooks: Iterable[SessionRunHook] | bool | None,
     ) -> Any:
         self._check_open("run")
-        if self._asks_first and self._agreement is None:
-            self._take_run(hooks)
+        self._take_run(hooks)
         named = hooks if isinstance(hooks, bool | None) else list(hooks)
 
         def run(live: LiveSession) -> Any:
@@ -391,7 +388,6 @@ class MonitoredSession(CallableRuns):
         *,
         hooks: Iterable[SessionRunHook] | bool | None = None,
     ) -> Any:
-        # None: all but those that joined later.
         named: list[SessionRunHook] | None = [] if hooks is False else None
         if not isinstance(hooks, bool | None):
             with self._graph.as_default():
@@ -412,7 +408,7 @@ class MonitoredSession(CallableRuns):
         self.request_stop(signal.Signals(number).name)
         self._ends_step = True
         if not self._tests_stop and not self._asks_first:
-            self._asks_first, self._runs_left = True, 1  # the caller may have decided on it already
+            self._asks_first, self._runs_left = True, 1  # the caller may be about to make one
         if number == signal.SIGINT:
             tell_stopping(b"" if self._is_over else b" after this step")
 
@@ -434,7 +430,9 @@ class MonitoredSession(CallableRuns):
 
     def _take_run(self, hooks: Iterable[SessionRunHook] | bool | None) -> None:
         if (
-            self._iteration.is_open
+            not self._asks_first
+            or self._agreement is not None
+            or self._iteration.is_open
             or self._finishes_step
             or (self._calls_hooks and hooks is not None and hooks is not True)
         ):
@@ -449,8 +447,7 @@ class MonitoredSession(CallableRuns):
             if self._agreement.should_stop(self._live()):
                 raise stopped(self.stop_reason)
             return
-        if self._asks_first:
-            self._take_run(None)
+        self._take_run(None)
         if (live := self._session.session) is not None:
             live.hooked.check_stop("iteration")
 
@@ -496,8 +493,8 @@ class MonitoredSession(CallableRuns):
                 if outcome is None and raw is not None:
                     errors += self._hook_list.end(raw)
                 else:
-                    lost = RuntimeError("the session was lost")
-                    self._hook_list.on_exception(raw, outcome or lost)
+                    outcome = outcome or RuntimeError("the session was lost")
+                    self._hook_list.on_exception(raw, outcome)
             finally:
                 closing = caught(self._session.close)
                 errors += [it for it in closing if not isinstance(it, good_ends())]

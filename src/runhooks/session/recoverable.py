@@ -99,7 +99,7 @@ class RecoverableSession:
         self._last_step: int | None = None
         self._last_checkpoint: str | None = None
         self._lost: tuple[int | None, Exception] | None = None
-        # Never held while anything of others is called or waited for.
+        # Never held during calls or waits of others.
         self._changed = threading.Condition()
         self._replacer: int | None = None  # the thread that replaces the session
         self._closing: LiveSession | None = None  # whose threads it waits for
@@ -110,7 +110,7 @@ class RecoverableSession:
 
     @property
     def global_step(self) -> int | None:
-        session = self.session  # which another thread may be replacing
+        session = self.session
         return self._last_step if session is None else session.raw.global_step
 
     @property
@@ -177,7 +177,7 @@ class RecoverableSession:
             self._last_step = self.global_step
             self._last_checkpoint = session.raw.checkpoint or self._last_checkpoint
             self._closing, self.session = session, None
-            self._changed.notify_all()  # its threads may wait for the next
+            self._changed.notify_all()
         try:
             session.close(self._grace_secs)
         finally:
@@ -206,7 +206,7 @@ class RecoverableSession:
             with self._changed:
                 self._wait_for_replacer(error)
                 if self.session is not None and self.session is not lost:
-                    return self.session  # another thread has been faster
+                    return self.session
                 if self._is_over:
                     raise error or ClosedSessionError("the session is closed: create a new one")
                 error = error if self.session is lost else None
@@ -216,7 +216,7 @@ class RecoverableSession:
                     self._close_after(error)
                 try:
                     return self._open()
-                except Exception as failed:  # noqa: BLE001 - raised there, unless it is tried again
+                except Exception as failed:  # noqa: BLE001 - raised there
                     error = failed
         finally:
             del error  # its traceback holds this frame
@@ -243,7 +243,6 @@ class RecoverableSession:
         own = self._creator if isinstance(self._creator, SessionCreator) else None
         with self._graph.as_default():
             opener.prepare_graph()
-            # It finalizes the scaffold, and then calls open_chief or try_worker of opener.
             raw: RawSession = opener.as_raw_session(self._creator.create_session())
         raw.recoveries = self.recoveries + (self._lost is not None)
         raw.stop_request = self._stop
@@ -257,7 +256,7 @@ class RecoverableSession:
         except BaseException:
             session.close(self._grace_secs)
             raise
-        # A worker restores what the chief has saved, and does not have the chief's hooks.
+        # A worker restores the states of the chief's hooks, and lacks these.
         if own is not None and own.is_chief and current_group().is_chief:
             self._hooks.compare_states(raw)
         self.session = session
@@ -322,7 +321,7 @@ class RecoverableSession:
         resumed = "resumed from" if raw.checkpoint is not None else "started over at"
         (lost_at, error), self._lost = self._lost, None
         self.recoveries += 1
-        # In words: a log may hold on to the error, whose traceback holds the lost session.
+        # In words: the traceback of the error, which a log may keep, holds the session.
         cause = described(error)
         if step is None:
             _log.warning("session lost and replaced: %s", cause)

@@ -123,7 +123,7 @@ class BoundRun(PreparedRun):
                 held.changes += self._changes
                 if self._counter is None:
                     self._land(new, counted)
-                else:  # most runs make one step: as ``_land`` does, without the call
+                else:  # most runs: as ``_land`` does, without the call
                     if self._cuts:
                         new = self._with_those_between(new)
                     count = held.counters[self._counter] + self._delta
@@ -134,7 +134,7 @@ class BoundRun(PreparedRun):
                     return None
                 return self._read(self._fetched(new, rest) if values is None else values)
             except BaseException:
-                self.off_steps = 0  # what it has drawn is gone, and may have ended an epoch
+                self.off_steps = 0  # what it has drawn may have ended an epoch
                 raise
 
     def foresee(self, off_steps: float) -> None:
@@ -200,7 +200,7 @@ class BoundRun(PreparedRun):
 
     def _taken(self, feed_dict: Any) -> list[Any]:
         """Return what is fed and drawn, in the order of ``_sources``; or what the body is given."""
-        # A comprehension, or a call for each value, would show in each step.
+        # Comprehensions or calls for each value would show in each step.
         taken: list[Any] = []
         for key, convert in self._feeds:
             taken.append(convert(feed_dict[key]))

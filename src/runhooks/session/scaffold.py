@@ -145,7 +145,7 @@ class Scaffold:
 def _init_fn_of(scaffold: Any) -> Callable[[Scaffold, Session], Any] | None:
     if isinstance(scaffold, Scaffold):
         return scaffold._given_init_fn
-    bound = scaffold.init_fn  # a framework's own scaffold hands itself to what it was given
+    bound = scaffold.init_fn  # a framework's own hands itself to it
     return None if bound is None else lambda _, session: bound(session)
 
 
@@ -153,7 +153,7 @@ def _given(value: Any, base: Any, name: str) -> Any:
     return value if value is not None or base is None else getattr(base, name)
 
 
-#: Between two looks at the chief: a tenth of the wait so far, within these limits.
+#: The least and the longest pause between two looks at the chief.
 _LOOK_AGAIN_SECS = (0.2, 5.0)
 _SAY_AGAIN_SECS = 60.0
 
@@ -330,7 +330,7 @@ class OwnOpener(SessionOpener):
                 setattr(scaffold, name, scaffold.get_or_default(name, key, _nothing))
         if scaffold.summary_op is None:
             summary_op = scaffold.get_or_default("summary_op", GraphKeys.SUMMARY_OP, _merged)
-            # Summaries that can no longer be merged can still be saved one by one.
+            # Of a final graph, they can still be saved one by one.
             summaries = get_default_graph().get_collection(GraphKeys.SUMMARIES) or None
             scaffold.summary_op = summaries if summary_op is None else summary_op
         if scaffold.saver is None:
@@ -355,7 +355,7 @@ class OwnOpener(SessionOpener):
                     )
             _make_ready(scaffold, session)
         except BaseException:
-            session.close()  # another may be made, and the device may not hold both
+            session.close()  # the device may not hold it and the next
             raise
         return session
 

@@ -33,7 +33,7 @@ class GroupTime:
         self.now = self._start = clock.monotonic()
 
     def strike(self) -> str:
-        # What is due for the chief must be due for all, however their clocks are rounded.
+        # What is due for the chief must be due for all, however clocks are rounded.
         return repr(clock.monotonic() - self._start + _MARGIN_SECS)
 
     def take(self, text: str) -> None:
@@ -69,7 +69,7 @@ class SharedEpochs:
         self._decisions = decisions
         self._exchange = exchange = group.exchange
         self._place: tuple[int, bool] | None = None
-        self._told = self._alike = 0  # how many epochs this rank has told of, and all have
+        self._told = self._alike = 0  # epochs that this rank has told of, and all have
         # By the number of the epoch and the rank, known to rank 0: epoch, length, drawn, run.
         self._of_ranks: defaultdict[int, dict[int, tuple[int, ...]]] = defaultdict(dict)
         exchange.handle(_BEGINS, self._take)
@@ -108,7 +108,7 @@ class SharedEpochs:
         of_ranks[rank] = begun
         first = next(iter(of_ranks))
         if of_ranks[first] != of_ranks[rank]:
-            # Not of rank 0, which would count as having told of its own error.
+            # Not rank 0, which would count as having told of its own error.
             at, other = (first, rank) if rank == 0 else (rank, first)
             here, there = (_BEGUN.format(*of_ranks[it]) for it in (at, other))
             self._group.fail(f"its {here}, and on rank {other} {there}, so {_REMEDY}", at)

@@ -48,7 +48,7 @@ class Session(RawSession):
         super().__init__()
         self._lock = self._values.lock
         self._ready: BoundedCache[Any, PreparedRun] = BoundedCache()
-        self._last: PreparedRun | None = None  # the run that was asked for last
+        self._last: PreparedRun | None = None
         self._inputs = SessionInputs(self._graph, self._values, self._reset)
         self._warned_of_step = False
         self._find_global_step()
@@ -123,7 +123,7 @@ class Session(RawSession):
         self, fetches: Any, feed_dict: Mapping[Any, Any] | None = None
     ) -> PreparedRun | None:
         if type(self).run is not _own_run or "run" in vars(self):
-            return None  # whoever has replaced it is to see every run
+            return None  # whoever replaced it is to see every run
         return self._find(fetches, feed_dict, None, None)
 
     def wait(self) -> None:

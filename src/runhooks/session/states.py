@@ -102,7 +102,7 @@ class VariableValues:
             raise ClosedSessionError("the session is closed: create a new one", self)
 
     def close(self) -> None:
-        self.parts.clear()  # bound runs have the list, and may live until Python collects cycles
+        self.parts.clear()  # bound runs have the list, and may live on
         self.places, self.structures, self.counters = {}, {}, {}
         self.last, self.is_closed = None, True
 

@@ -41,7 +41,7 @@ class Coordinator:
     ) -> None:
         clean = clean_stop_exception_types
         self._clean_stop_types = ends_of_input() if clean is None else tuple(clean)
-        self._lock = threading.Condition()  # notified of a stop, and of the end of all threads
+        self._lock = threading.Condition()
         self.stop_requested = self.joined = False
         self.given_reason: str | None = None
         self.stopped_in: threading.Thread | None = None
@@ -176,7 +176,7 @@ class Coordinator:
                 self._lock.notify_all()
 
         if threads and not self.stop_requested:
-            # Only a join sees a thread end: one thread joins them all.
+            # Only a join sees a thread end.
             threading.Thread(target=watch, name="coordinator-join", daemon=True).start()
             with self._lock:
                 self._lock.wait_for(lambda: ended or self.stop_requested)
