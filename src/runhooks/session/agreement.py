@@ -168,7 +168,7 @@ class Agreement:
         self._shares_epochs = False
         self._wish: str | None = None
         self._reached = 0
-        self._ran_beside = False
+        self.ran_beside = False
         self._keeps_time = False  # the chief does
         self._has_struck = False
         self._ended_at = 0.0
@@ -205,15 +205,11 @@ class Agreement:
         """Come to the boundary of the next run; return whether the loop is to end there."""
         if threading.get_ident() == self._loop:
             live.hooked.check_iteration()
-            if self._ran_beside and self._reached > self._decisions.runs:
+            if self.ran_beside and self._reached > self._decisions.runs:
                 self._decisions.runs += 1  # the loop makes no runs with all hooks
-            self._ran_beside = False
+            self.ran_beside = False
             self._reach(live)
         return self._stops(live)
-
-    def note_run_beside(self) -> None:
-        """Note a run that names its hooks: one rank alone may make it, so it does not count."""
-        self._ran_beside = True
 
     def make_run(self, live: LiveSession, make: Callable[[], Any]) -> Any:
         """Come to the boundary of the next run, and make it, unless all ranks stop there."""
@@ -222,7 +218,7 @@ class Agreement:
         self._reach(live)
         if self._stops(live):
             raise stopped(self._stop.reason)
-        self._ran_beside = False
+        self.ran_beside = False
         self._decisions.is_inside = True
         try:
             result = make()
@@ -306,7 +302,11 @@ class Agreement:
             return
         decisions = self._decisions
         if self._wish is not None or live.stop_reason is not None:
-            self._wait_to_stop(live)
+            live.coord.raise_requested_exception()
+            if (reason := live.stop_reason) is not None:
+                self.ask(reason)
+                live.hooked.withdraw_stop()
+            self._decisions.wait_for_stop()
         elif (
             live.hooked.due.shared_time != math.inf
             and self._keeps_time
@@ -319,14 +319,6 @@ class Agreement:
         if decisions.frozen:  # looked at only now: see Decisions
             self._act(run, live)
         self._reached = run
-
-    def _wait_to_stop(self, live: LiveSession) -> None:
-        live.coord.raise_requested_exception()
-        reason = live.stop_reason
-        if reason is not None:
-            self.ask(reason)
-            live.hooked.withdraw_stop()
-        self._decisions.wait_for_stop()
 
     def _act(self, run: float, live: LiveSession | None) -> None:
         for decision in self._decisions.due(run):
@@ -355,7 +347,13 @@ class Agreement:
         if steps and raw is not None:
             raw.ended_apart = True
             if self._group.is_chief:
-                _warn_of_ends(steps, raw.checkpoint)
+                last = raw.checkpoint
+                _log.warning(
+                    "the ranks have ended at different global steps, %s: their data differ in "
+                    "length, so no checkpoint is saved at the end%s",
+                    steps,
+                    "" if last is None else f"; the last common checkpoint remains, {last}",
+                )
 
 
 def _range(steps: Sequence[str]) -> str:
@@ -364,15 +362,6 @@ def _range(steps: Sequence[str]) -> str:
     shown = [f"{step} on rank {rank}" for step, rank in sorted(ranks.items())]
     more = ", …" * (len(shown) > _SHOWN)
     return "" if len(ranks) == 1 else ", ".join(shown[:_SHOWN]) + more
-
-
-def _warn_of_ends(steps: str, checkpoint: str | None) -> None:
-    remains = "" if checkpoint is None else f"; the last common checkpoint remains, {checkpoint}"
-    _log.warning(
-        "the ranks have ended at different global steps, %s: their data differ in length, so "
-        "no checkpoint is saved at the end%s",
-        *(steps, remains),
-    )
 
 
 def _is_for_all(record: logging.LogRecord) -> bool:

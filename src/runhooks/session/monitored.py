@@ -78,16 +78,12 @@ class MonitoredSession(CallableRuns):
 
     It calls the hooks (``runhooks.contract`` says when) and saves nothing by itself. If the session
     is lost, it creates a new one and repeats the run, within the limits of ``recovery``. The
-    ``with`` block ends normally on OutOfRangeError and StopIteration.
+    ``with`` block ends normally on OutOfRangeError and StopIteration; ``close`` may be called
+    twice. A session that is dropped without ``close`` calls no ``end``, and releases the signals.
 
     In the main thread, SIGTERM and the first Ctrl-C make ``should_stop()`` true, so that the loop
     ends normally after the current step; a second Ctrl-C interrupts it. If the loop never calls it,
     one more run is made, and the next one raises OutOfRangeError.
-
-    It intentionally differs from TensorFlow's: a thread that fails under the coordinator fails the
-    loop; recovery has a limit; ``end`` is called on every hook even if another raises; ``close``
-    may be called twice. A session that is dropped without ``close`` calls no ``end``, and releases
-    the signals.
 
     Args:
         session_creator: Creates the raw sessions; None: a ``ChiefSessionCreator()``.
@@ -269,15 +265,9 @@ class MonitoredSession(CallableRuns):
         """Return a context for the runs of one iteration of the loop: a whole, or not at all.
 
         Checkpoints, evaluations and stops wait for the end of the ``with`` block, as do hooks with
-        ``first`` or ``last``, and those that are due by epochs. So a training that is resumed
-        begins with a whole iteration, and its result is that of an uninterrupted one. A session
-        that is lost inside is not replaced: the error is raised.
-
-            while not session.should_stop():
-                with session.iteration():
-                    rollout = [session.run(act, hooks=False) for _ in range(128)]
-                    for batch in minibatches(rollout):
-                        session.run(train_op, feed_dict=batch)
+        ``first`` or ``last``, and those that are due by epochs (``docs/epochs.md``). A training
+        that is resumed begins with a whole iteration. A session that is lost inside is not
+        replaced: the error is raised.
 
         Raises:
             RuntimeError: Inside another iteration, after ``close``, or after a hook asked to stop.
@@ -309,7 +299,7 @@ class MonitoredSession(CallableRuns):
         """End normally: call ``end`` on every hook, stop the threads, close the session.
 
         All of this is done even if a part raises; then the first error is raised, with notes on the
-        others. May be called again.
+        others.
         """
         self._close(None)
 
@@ -375,7 +365,7 @@ class MonitoredSession(CallableRuns):
             self._calls_hooks = True
             return self._call(run)
         if self._agreement is not None:
-            self._agreement.note_run_beside()
+            self._agreement.ran_beside = True
         return self._session.call(run)
 
     def _run_in(
@@ -399,7 +389,6 @@ class MonitoredSession(CallableRuns):
             raise RuntimeError(f"{method} was called on a closed session: create a new one")
 
     def _call(self, act: Callable[[LiveSession], Any]) -> Any:
-        """Let ``act`` make a run of the loop, which all ranks make."""
         if self._agreement is None:
             return self._session.call(act)
         return self._agreement.make_run(self._live(), partial(self._session.call, act))
@@ -458,9 +447,9 @@ class MonitoredSession(CallableRuns):
     def _is_good_end(self, error: BaseException) -> bool:
         """Return whether a loop that ``error`` has ended was at its end, and is to be saved.
 
-        Besides the end of the data, that is an input which fails before a step begins, after a stop
-        was requested: a signal to the process group also ends the workers of a loader. One by which
-        the session is lost is not: the steps since the last checkpoint may be missing.
+        So is one whose input fails before a step begins, after a stop was requested: a signal to
+        the process group also ends the workers of a loader. If the session is lost, the steps since
+        the last checkpoint may be missing.
         """
         if isinstance(error, good_ends()):
             return True
@@ -504,13 +493,11 @@ class MonitoredSession(CallableRuns):
             raise_first(errors, already=error)
 
     def _finish(self, raw: RawSession | None) -> BaseException | None:
-        """Wait for the ends of all ranks; return the error that ends this one instead."""
         if self._agreement is None:
             return None
         return next(iter(caught(partial(self._agreement.finish, self.global_step, raw))), None)
 
     def _blamed(self, error: BaseException, checkpoint: str | None) -> BaseException:
-        """Return ``error``, or the failure of another rank that it is an effect of."""
         return error if self._agreement is None else self._agreement.blame(error, checkpoint)
 
     def _leave(self, errors: Sequence[BaseException]) -> list[BaseException]:

@@ -22,9 +22,8 @@ from runhooks.graph.nest import structure_key
 from runhooks.graph.nodes import Operation, Variable
 from runhooks.graph.objects import OBJECT_STATES
 from runhooks.graph.plan import make_plan
-from runhooks.session.feeds import check_arguments
 from runhooks.session.inputs import SessionInputs
-from runhooks.session.runs import BoundRun, PlannedRun
+from runhooks.session.runs import BoundRun, PlannedRun, check_arguments
 from runhooks.session.states import SavedVariables, VariableValues
 
 _log = logging.getLogger("runhooks")

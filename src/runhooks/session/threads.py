@@ -67,7 +67,14 @@ class Coordinator:
         Raises:
             TypeError: If ``ex`` is not an exception.
         """
-        error = self._reportable(ex)
+        error = ex[1] if isinstance(ex, tuple) and len(ex) == 3 else ex
+        if not isinstance(error, BaseException | None):
+            raise TypeError(
+                f"ex must be an exception or what sys.exc_info() gives in an except block, "
+                f"got {ex!r}"
+            )
+        if isinstance(error, self._clean_stop_types):
+            error = None
         with self._lock:
             if self.joined and error is not None:
                 raise error
@@ -155,15 +162,6 @@ class Coordinator:
         if self._error is not None:
             raise self._error
 
-    def _reportable(self, ex: BaseException | ExcInfo | None) -> BaseException | None:
-        error = ex[1] if isinstance(ex, tuple) and len(ex) == 3 else ex
-        if not isinstance(error, BaseException | None):
-            raise TypeError(
-                f"ex must be an exception or what sys.exc_info() gives in an except block, "
-                f"got {ex!r}"
-            )
-        return None if isinstance(error, self._clean_stop_types) else error
-
     def _wait_for_end_or_stop(self, threads: Sequence[threading.Thread]) -> None:
         ended = False
 
@@ -228,7 +226,7 @@ class LooperThread(threading.Thread):
             raise ValueError(f"args={args!r} and kwargs={kwargs!r} need a target to be given to")
         super().__init__(daemon=True)
         self._coord = coord
-        self._interval_secs = timer_interval_secs
+        self._interval_secs = timer_interval_secs or 0.0
         self._call = (target, tuple(args or ()), dict(kwargs or {}))
         coord.register_thread(self)
 
@@ -249,8 +247,8 @@ class LooperThread(threading.Thread):
         with self._coord.stop_on_exception():
             self.start_loop()
             next_time = clock.monotonic()
-            while not self._stopped_before(next_time):
-                next_time += self._interval_secs or 0.0
+            while not self._coord.wait_for_stop(max(0.0, next_time - clock.monotonic())):
+                next_time += self._interval_secs
                 self.run_loop()
             self.stop_loop()
 
@@ -265,8 +263,3 @@ class LooperThread(threading.Thread):
 
     def stop_loop(self) -> None:
         """Called when the thread stops on request."""
-
-    def _stopped_before(self, moment: float) -> bool:
-        if self._interval_secs is None:
-            return self._coord.should_stop()
-        return self._coord.wait_for_stop(max(0.0, moment - clock.monotonic()))
