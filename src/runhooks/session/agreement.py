@@ -30,9 +30,7 @@ def agree_on_start(
 ) -> None:
     """Set the chief of ``group`` and compare the programs of all ranks, before a file is written.
 
-    Raises:
-        ValueError: Naming the ranks that are chiefs, if all are not and they are not one.
-        RuntimeError: Naming the rank whose hooks, triggers or graph differ, and the difference.
+    Raises ValueError if neither one rank nor all are chiefs, and RuntimeError if programs differ.
     """
     compared = {name: _described(hook) for name, hook in hooks.items()}
     names = sorted(op.name for op in graph.get_operations())
@@ -77,7 +75,6 @@ def _no_chief(chiefs: list[int], size: int) -> str:
 
 
 def _difference(values: Sequence[str], chief: int, differing: int) -> str:
-    """Return how what rank ``differing`` runs differs from what the chief does."""
     (theirs, their_names, their_epoch), (ours, our_names, our_epoch) = (
         json.loads(values[it]) for it in (differing, chief)
     )
@@ -113,7 +110,6 @@ def _goes_by_epochs(hook: SessionRunHook) -> bool:
 
 
 def _epoch_of(graph: BaseGraph) -> str:
-    """Return how long an epoch is on this rank; raise ValueError if that is unknown."""
     steps, data = steps_per_epoch(graph), epoch_input(graph)
     length = None if data is None else data.args[0].length
     if steps is None and length is None:
@@ -154,8 +150,8 @@ class Agreement:
     """Lets all ranks stop, and call hooks that go by seconds, before the same run.
 
     Runs are counted from 1; a *boundary* is the moment before one. A rank that wants to stop waits
-    at a boundary, so that ranks that all want it there do stop there; otherwise it goes on up to
-    the run that is agreed on.
+    at a boundary, where all stop that want it there; otherwise it goes on to the run that is agreed
+    on.
     """
 
     def __init__(self, group: Group, stop: StopRequest, hooks: HookList, graph: BaseGraph) -> None:
@@ -275,7 +271,6 @@ class Agreement:
         return errors
 
     def abandon(self, cause: str) -> None:
-        """Tell the other ranks that this one has failed, unless it is over."""
         self._abandon(PeerFailedError(self._group.rank, cause))
 
     def _abandon(self, error: BaseException) -> None:

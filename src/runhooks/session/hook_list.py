@@ -68,7 +68,6 @@ def _warn_of_misspelled(kind: type) -> None:
 
 
 def _check_reserved(hook: SessionRunHook, name: str, attribute: str, kind: type) -> None:
-    """Raise TypeError if a hook uses an attribute that runhooks reads for something else."""
     value = getattr(hook, attribute, None)
     if value is not None and not isinstance(value, kind):
         raise TypeError(
@@ -100,7 +99,6 @@ class HookList:
         self._files = SessionFiles()
 
     def place(self, placement: RankPlacement) -> None:
-        """Keep the hooks that run on this rank."""
         self._placement = placement
         self._hooks = {name: it for name, it in self._hooks.items() if placement.is_here(it)}
 
@@ -242,7 +240,6 @@ class HookList:
             hook.end(raw)
 
     def _in_order(self) -> list[tuple[str, SessionRunHook]]:
-        """Return the hooks that have begun, those with ``last`` after all that joined."""
         return sorted(self._begun.items(), key=lambda it: class_says(it[1], "last"))
 
     def _restore(self, name: str, hook: SessionRunHook, session: LiveSession) -> None:
@@ -305,7 +302,6 @@ class _SavedObject:
 
     @property
     def lacks_state(self) -> bool:
-        """Whether it had a state from the beginning, and the session had none for it."""
         return bool(self._after_begin) and not self.was_given
 
     def attach_to(self, raw: RawSession, name: str) -> None:

@@ -156,7 +156,6 @@ class HookedSession:
         return self.within_step or self._iteration.is_open
 
     def check_stop(self, method: str) -> None:
-        """Raise RuntimeError if a hook has asked to stop before ``method`` was called."""
         if self.stop_reason is not None:
             raise RuntimeError(
                 f"{method} was called after {self.stop_reason} asked to stop: check should_stop() "
@@ -331,7 +330,6 @@ class HookedSession:
         self._wake({hook: _NOTHING_HELD for hook in asleep if step >= hook.step})
 
     def _wake(self, woken: Mapping[ScheduledHook, Held]) -> None:
-        """Call ``after_run`` of hooks between runs, with what was held for them."""
         if woken:
             context = SessionRunContext(self._caller, self._raw, self._raw.global_step)
             with self._raw.after_own_run():
@@ -365,7 +363,6 @@ class HookedSession:
     def _due(
         self, hooks: Sequence[ScheduledHook], step: int, part: StepPart, draws: int
     ) -> tuple[ScheduledHook, ...]:
-        """Return those of ``hooks`` that take part in the next run, which leads to ``step``."""
         is_timed = self.due.time is not None or hooks is not self._hooks
         now = clock.monotonic() if is_timed else -math.inf
         run = self.runs + 1
@@ -498,7 +495,6 @@ class HookedSession:
         ]
 
     def check_iteration(self) -> None:
-        """Warn, once, of a checkpoint that was saved in the middle of an iteration."""
         saved_in, self.saved_in = self.saved_in, None
         if saved_in is None or saved_in == self.runs or self._warned_of_iteration:
             return

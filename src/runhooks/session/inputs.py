@@ -63,7 +63,10 @@ class SessionInputs:
         return self.opened.get(op) or self._positions.get(op.name, {})
 
     def open_at_known_positions(self) -> None:
-        """Open these: a loader may draw from a global generator, whose state is loaded later."""
+        """Open the inputs whose position is known.
+
+        A loader may draw from a global generator then, whose own state is to be loaded later.
+        """
         self.open(op for op in self._operations() if op.name in self._positions)
 
     def check_draws(self, operations: Iterable[Operation], *, makes_step: bool) -> None:
@@ -90,7 +93,6 @@ class SessionInputs:
                 )
 
     def time(self, add_secs: Callable[[float], None]) -> None:
-        """Call ``add_secs`` with the seconds that inputs take to give an element, from now on."""
         if self._add_secs is None:
             self._add_secs = add_secs
             for opened in self.opened.values():
@@ -107,7 +109,6 @@ class SessionInputs:
         return before
 
     def positions(self) -> dict[str, Any]:
-        """Return how far the inputs have come, as states in a snapshot."""
         now = {op.name: opened.position() for op, opened in self.opened.items()}
         positions = {**self._positions, **now}
         return {INPUT_STATES + name: it for name, it in positions.items() if it is not None}
@@ -155,7 +156,6 @@ class SessionInputs:
                 )
 
     def check_resized(self, states: Mapping[str, Any], resized: Resized) -> None:
-        """Raise ValueError if an input cannot go on among another number of ranks."""
         for op in self._operations():
             if "state" in states.get(INPUT_STATES + op.name, ()):
                 raise ValueError(

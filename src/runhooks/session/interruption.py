@@ -19,11 +19,10 @@ from runhooks.stores.interruption import interrupt
 class Interruption:
     """Inside ``with``, SIGTERM and the first SIGINT call the method ``on_interrupt(number)``.
 
-    It only sets a flag, so that the loop finishes its step: it is called in the main thread between
-    two bytecodes, and must neither wait nor take a lock. The second SIGINT raises KeyboardInterrupt
-    at once. A handler of the user is called after it; an ignored signal stays ignored. From then on
-    a handler of SIGCHLD raises no more: torch's would break the step because a worker of a loader
-    has got the signal too.
+    It is called in the main thread between two bytecodes, and must neither wait nor take a lock.
+    The second SIGINT raises KeyboardInterrupt at once. A handler of the user is called after it; an
+    ignored signal stays ignored. From then on a handler of SIGCHLD raises no more: torch's would
+    break the step because a worker of a loader has got the signal too.
 
     In any other thread, or in a forked child, this does nothing. Several may be left in any order
     and in any thread: a handler that is still installed then does what the one before it would have

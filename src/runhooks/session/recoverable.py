@@ -238,7 +238,6 @@ class RecoverableSession:
         return closing is not None and closing.coord.has_registered(threading.current_thread())
 
     def _open(self) -> LiveSession:
-        """Open a session with its threads and hooks, at the start and at each recovery alike."""
         opener = opener_of(self._graph)
         own = self._creator if isinstance(self._creator, SessionCreator) else None
         with self._graph.as_default():
@@ -314,7 +313,6 @@ class RecoverableSession:
         )
 
     def _count_recovery(self, raw: RawSession) -> None:
-        """Count and log the recovery, if a session was lost before ``raw`` was opened."""
         if self._lost is None:
             return
         step = raw.global_step
@@ -382,7 +380,6 @@ def _should_stop(session: LiveSession) -> bool:
 def _check_found(
     raw: RawSession, last_checkpoint: str | None, restores_from: str | os.PathLike[str]
 ) -> None:
-    """Raise UnavailableError if a checkpoint that was there before is out of sight."""
     directory = os.fspath(restores_from)
     lies_there = [
         path is not None and Path(path).parent == Path(directory)
@@ -397,7 +394,6 @@ def _check_found(
 
 
 def _check_objects(graph: BaseGraph, raw: RawSession) -> None:
-    """Raise FailedPreconditionError if a lost session has left its objects in mid-run."""
     objects = graph.objects
     if objects is None:
         return

@@ -160,7 +160,6 @@ class BoundRun(PreparedRun):
         raise error.error from None
 
     def _note_given(self, error: Exception, args: Sequence[Any]) -> None:
-        """Note on ``error`` the forms of what the run was fed and has drawn."""
         given = self._plan.body.given
         forms = {
             tensor: described(self._engine, value)
@@ -272,7 +271,6 @@ class BoundRun(PreparedRun):
         held.counters |= counts
 
     def _counts(self, counted: Counted) -> dict[Variable, int]:
-        """Return the new values of all variables on the host that the run changes."""
         counts = {it: int(value) for it, value in counted.items()}
         for counter, delta in self._increments:
             counts[counter] = self._held.counters[counter] + delta
@@ -296,7 +294,6 @@ def _nothing(*args: Any) -> list[Any]:
 
 
 def _joined(spans: Sequence[slice]) -> list[slice]:
-    """Return ``spans`` with those that follow each other made one."""
     joined: list[slice] = []
     for span in spans:
         if joined and joined[-1].stop == span.start:

@@ -383,7 +383,6 @@ def opener_of(graph: BaseGraph) -> SessionOpener:
 
 
 def _restore(scaffold: Any, session: Session, checkpoint_dir: Place, path: Place) -> str | None:
-    """Restore a checkpoint; return its path, None if there is none."""
     if path:
         scaffold.saver.restore(session, path)
         return str(path)
@@ -405,7 +404,6 @@ def _initialize(scaffold: Any, session: Session) -> None:
 
 
 def _make_ready(scaffold: Any, session: Session) -> None:
-    """Run the local init op. Raises FailedPreconditionError if the session is not ready."""
     _check_ready(session, "ready_for_local_init_op", scaffold.ready_for_local_init_op)
     if scaffold.local_init_op is not None:
         session.run(scaffold.local_init_op, scaffold.local_init_feed_dict)

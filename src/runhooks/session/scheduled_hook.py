@@ -76,7 +76,6 @@ class SharedEpochs:
         exchange.handle(_ALIKE, self._go_on)
 
     def are_at(self, epochs: Epochs) -> bool:
-        """Return whether this rank has told of the epoch that the data are in."""
         return self._place is not None and self._place[0] == epochs.progress.done
 
     def begin(self, epochs: Epochs, run: int) -> None:
@@ -268,7 +267,6 @@ class ScheduledHook:
         return not self.always and epochs >= self.epoch
 
     def check(self, request: Any) -> None:
-        """Raise TypeError if ``request`` is nothing that ``before_run`` may return."""
         if request is None:
             return
         if not hasattr(request, "fetches"):  # TensorFlow's class has the same fields

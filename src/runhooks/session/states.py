@@ -68,7 +68,6 @@ class VariableValues:
         return self._engine.whole(self.structures[variable], self.parts[self.places[variable]])
 
     def update(self, values: Mapping[Variable, Any]) -> None:
-        """Give variables other values of the same structures."""
         self.make_last(None)
         for variable, value in values.items():
             if variable.on_host:
@@ -122,7 +121,7 @@ class SavedVariables(NamedTuple):
     def arrays(
         self, into: Mapping[str, np.ndarray[Any, Any]] | None, share: Share | None
     ) -> dict[str, Any]:
-        """Return all leaves as arrays on the host; the arguments: as of ``snapshot``."""
+        """Return all leaves as arrays on the host, by name, as ``RawSession.snapshot`` does."""
         leaves: dict[str, Any] = {}
         for variable in self.values:
             for key, leaf in self._leaves(variable).items():
@@ -151,12 +150,11 @@ class SavedVariables(NamedTuple):
     ) -> dict[Variable, Any]:
         """Return new values, made of ``arrays``; ``is_given``: as in ``Snapshot``.
 
-        Sums of means, and moving ``averages``, may be on one side alone: what is reported or
+        Sums of means, and moving ``averages``, may be missing on one side: what is reported or
         averaged of a training makes it no other.
 
-        Raises:
-            ValueError: Naming the arrays that are missing, of another shape or dtype, or that, with
-                ``all_arrays``, belong to no variable.
+        Raises ValueError naming the arrays that are missing, of another shape or dtype, or that,
+        with ``all_arrays``, belong to no variable.
         """
         found = {variable: self._leaves(variable) for variable in self.values}
         if all_arrays:
@@ -230,7 +228,6 @@ class SavedVariables(NamedTuple):
         return self._replaced(names, other), rest
 
     def unknown(self, name: str) -> ValueError:
-        """Return the error for a name that no leaf has."""
         known = [key for variable in self.values for key in self._leaves(variable)]
         return ValueError(
             f"no variable, or part of one, is named {name!r}{suggestion(name, known)}"
@@ -268,7 +265,6 @@ class SavedVariables(NamedTuple):
     def _replaced(
         self, names: Mapping[str, Any], leaf_for: Callable[[str, Any], Any]
     ) -> dict[Variable, Any]:
-        """Return new values of the variables that have leaves in ``names``."""
         new: dict[Variable, Any] = {}
         for variable in self.values:
             leaves = self._leaves(variable)

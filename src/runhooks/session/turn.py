@@ -40,7 +40,7 @@ _new = tuple.__new__
 
 
 class Asking:
-    """A hook, and what it asked for in one turn: again that, if it returns ``request`` itself."""
+    """A hook, and what it asked for in one turn; to return ``request`` itself asks for the same."""
 
     __slots__ = ("_fetches", "_kind", "_leaf", "before_run", "hook", "request")
 
@@ -89,7 +89,6 @@ class CallerTurns:
         return self._last.get(hooks)
 
     def turn(self, hooks: Hooks, caller: SessionRunArgs, requests: Sequence[Request]) -> Turn:
-        """Return the turn of ``hooks``, whose requests these are."""
         key = hooks, *map(_key, requests)
         turn = self._turns.get_or_make(key, lambda: Turn(self, hooks, caller, requests))
         self._last[hooks] = turn
@@ -210,7 +209,6 @@ class RequestMerger:
         return part, draws
 
     def check_lone(self, hook: ScheduledHook, request: SessionRunArgs) -> None:
-        """Raise RuntimeError if ``request``, made on one rank, takes all of them to answer."""
         if request.fetches is None:
             return
         effects = self._graph.effects_of(request.fetches, request.feed_dict or ())
@@ -229,7 +227,6 @@ class RequestMerger:
     def lacks_step(
         self, caller: SessionRunArgs, hook: ScheduledHook, request: SessionRunArgs
     ) -> bool:
-        """Return whether ``request`` needs a step that the caller's fetches do not make."""
         if self._graph.objects is None or request.fetches is None:
             return False
         feeds = (*(caller.feed_dict or ()), *(request.feed_dict or ()))
@@ -249,7 +246,6 @@ class RequestMerger:
         return bool(missing) or bool(needs.step_captures and not made)
 
     def merged(self, caller: SessionRunArgs, requests: Requests) -> tuple[Any, Any]:
-        """Return the feed_dict and the options of one run for all."""
         parties = {CALLER: caller, **{hook.name: it for hook, it in requests.items()}}
         given = {name: args.options for name, args in parties.items() if args.options is not None}
         options = self._raw.merge_options(given) if given else None
