@@ -7,7 +7,7 @@ import json
 import logging
 import math
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -55,7 +55,12 @@ def _compared(values: Sequence[str]) -> str:
     ranks = [json.loads(it) for it in values]
     chiefs = [rank for rank, (says_chief, *_) in enumerate(ranks) if says_chief]
     if len(chiefs) not in (1, len(ranks)):  # all: nobody has said anything
-        return json.dumps({"refused": _no_chief(chiefs, len(ranks))})
+        shown = ", ".join(map(str, chiefs[:_SHOWN])) + ", …" * (len(chiefs) > _SHOWN)
+        refused = (
+            f"{f'ranks {shown} are' if chiefs else 'no rank is'} the chief: pass is_chief=True on "
+            f"one of the {len(ranks)} ranks, or leave it out on all, for rank 0"
+        )
+        return json.dumps({"refused": refused})
     found = {"chief": chiefs[0]}
     _, *expected = ranks[chiefs[0]]
     for part in range(len(expected)):
@@ -63,15 +68,6 @@ def _compared(values: Sequence[str]) -> str:
             if digests[part] != expected[part]:
                 return json.dumps(found | {"differing": rank})
     return json.dumps(found)
-
-
-def _no_chief(chiefs: list[int], size: int) -> str:
-    shown = ", ".join(map(str, chiefs[:_SHOWN])) + ", …" * (len(chiefs) > _SHOWN)
-    found = f"ranks {shown} are" if chiefs else "no rank is"
-    return (
-        f"{found} the chief: pass is_chief=True on one of the {size} ranks, or leave it out on "
-        "all, for rank 0"
-    )
 
 
 def _difference(values: Sequence[str], chief: int, differing: int) -> str:
@@ -104,6 +100,13 @@ def _difference(values: Sequence[str], chief: int, differing: int) -> str:
     )
 
 
+def _triggers(hook: SessionRunHook) -> Iterator[tuple[str, Trigger | Due]]:
+    for name, value in vars(hook).items() if hasattr(hook, "__dict__") else ():
+        found = value.trigger if isinstance(value, Timer) else value
+        if isinstance(found, Trigger | Due):
+            yield name.lstrip("_"), found
+
+
 def _goes_by_epochs(hook: SessionRunHook) -> bool:
     timers = vars(hook).values() if hasattr(hook, "__dict__") else ()
     return any(isinstance(it, Timer) and it.trigger.every_epochs is not None for it in timers)
@@ -122,16 +125,8 @@ def _epoch_of(graph: BaseGraph) -> str:
 
 def _described(hook: SessionRunHook) -> str:
     kind = type(hook)
-    parts = sorted(_triggers(vars(hook).items()) if hasattr(hook, "__dict__") else [])
-    return f"a {kind.__module__}.{kind.__qualname__}" + "".join(f", {it}" for it in parts)
-
-
-def _triggers(attributes: Iterable[tuple[str, Any]]) -> Iterable[str]:
-    for name, value in attributes:
-        if isinstance(value, Timer):
-            yield f"{name.lstrip('_')}={value.trigger!r}"
-        elif isinstance(value, Trigger | Due):
-            yield f"{name.lstrip('_')}={value!r}"
+    parts = sorted(f", {name}={it!r}" for name, it in _triggers(hook))
+    return f"a {kind.__module__}.{kind.__qualname__}" + "".join(parts)
 
 
 def stopped(reason: str | None) -> OutOfRangeError:
@@ -326,7 +321,7 @@ class Agreement:
                 live.hooked.wake()
 
     def finish(self, step: int | None, raw: RawSession | None) -> None:
-        """Return when all ranks have ended, this one at ``step``; tell ``raw`` if they differ."""
+        """Return when the loops of all ranks have ended; note on ``raw`` if their steps differ."""
         if self._stop.reason is None:
             self.ask("the loop has ended")
             self._decisions.wait_for_stop()

@@ -247,7 +247,7 @@ class HookedSession:
         return bool(self._watching) or reached
 
     def ask(self, caller: SessionRunArgs, hooks: Sequence[ScheduledHook] | None = None) -> Asked:
-        """Ask those of ``hooks`` that are due what they want of a run; None: all unnamed ones."""
+        """Ask the hooks that are due, of ``hooks`` or all unnamed ones, what they want of a run."""
         hooks = self._hooks if hooks is None else hooks
         is_named = hooks is not self._hooks
         watching = () if is_named else self._watching
@@ -323,7 +323,7 @@ class HookedSession:
         self._wake(dict.fromkeys(woken, _NOTHING_HELD))
 
     def deliver_between_runs(self) -> None:
-        """Call ``after_run`` of hooks that slept until somebody else, as an evaluation, acts."""
+        """Call ``after_run`` of hooks that have slept until somebody else acts."""
         step = self._raw.global_step or 0
         asleep = [it for it in self._hooks if it.step == it.time == it.run == math.inf]
         self._ask_next_due(asleep)
@@ -357,7 +357,7 @@ class HookedSession:
         return self._epochs.done_at(step)
 
     def _draws_left(self) -> float:
-        """Return how many draws are left before a hook waits for them to end, or the data do."""
+        """Return how many draws lead to the end of an epoch for a hook, or to that of the data."""
         return math.inf if self._epochs is None else self._epochs.draws_until(self.due.epoch)
 
     def _due(
@@ -438,7 +438,7 @@ class HookedSession:
     def _make(
         self, asked: Asked, run: Callable[..., Any] | None, run_metadata: Any
     ) -> tuple[Any, PreparedRun | None, tuple[Any, Any]]:
-        """Return its result, the run if it can be made again, and its records."""
+        """Make the run; return its result, the run if it can be made again, and its records."""
         raw, turn, (fetches, feed_dict, options) = self._raw, asked.turn, asked.caller
         if turn.feeds:
             requests = turn.requests_of(asked.requests)

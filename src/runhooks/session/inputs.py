@@ -32,7 +32,11 @@ class SessionInputs:
         self._reset = reset
         self._epoch: int | None = None
         self.epochs = Epochs(
-            graph, lambda: values.global_step, self._place_of, self.at, values.lock
+            graph,
+            lambda: values.global_step,
+            lambda op: self.opened.get(op) or self._positions.get(op.name, {}),
+            self.at,
+            values.lock,
         )
         self.opened: dict[Operation, OpenInput] = {}
         # Where inputs that are still to be opened were left, by name.
@@ -58,9 +62,6 @@ class SessionInputs:
             self._values.check_open()
             self._open(op)
         return self.opened[op]
-
-    def _place_of(self, op: Operation) -> OpenInput | Mapping[str, Any]:
-        return self.opened.get(op) or self._positions.get(op.name, {})
 
     def open_at_known_positions(self) -> None:
         """Open the inputs whose position is known.

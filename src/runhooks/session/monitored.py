@@ -288,10 +288,10 @@ class MonitoredSession(CallableRuns):
         self._end_iteration()
 
     def request_stop(self, reason: str = "request_stop was called") -> None:
-        """Make ``should_stop()`` true, on all ranks before the same run. Any thread may call it.
+        """Make ``should_stop()`` true. Any thread or signal handler may call it.
 
-        So may signal handlers. It refuses neither runs nor iterations: a loop that never calls
-        ``should_stop()`` goes on, unlike after a signal.
+        All ranks that train together stop before the same run. It refuses neither runs nor
+        iterations: a loop that never calls ``should_stop()`` goes on, unlike after a signal.
         """
         (self._agreement or self._stop).ask(reason)
 

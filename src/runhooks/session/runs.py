@@ -322,7 +322,7 @@ def _note_landed(error: BaseException) -> None:
 
 
 def _note_draw(op: Operation, error: Exception) -> None:
-    """Note on ``error`` that it came out of the input of ``op``; say so of its end, too."""
+    """Note on ``error`` that it came out of an input; raise OutOfRangeError at its end."""
     if isinstance(error, StopIteration):
         source: Source = op.args[0]
         passes = "" if source.epochs is None else f" (epochs={source.epochs})"

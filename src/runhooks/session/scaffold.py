@@ -327,14 +327,14 @@ class OwnOpener(SessionOpener):
             ("local_init_op", GraphKeys.LOCAL_INIT_OP),
         ):
             if getattr(scaffold, name) is None:
-                setattr(scaffold, name, scaffold.get_or_default(name, key, _nothing))
+                setattr(scaffold, name, scaffold.get_or_default(name, key, lambda: None))
         if scaffold.summary_op is None:
             summary_op = scaffold.get_or_default("summary_op", GraphKeys.SUMMARY_OP, _merged)
             # Of a final graph, they can still be saved one by one.
             summaries = get_default_graph().get_collection(GraphKeys.SUMMARIES) or None
             scaffold.summary_op = summaries if summary_op is None else summary_op
         if scaffold.saver is None:
-            saver = scaffold.get_or_default("saver", GraphKeys.SAVERS, _nothing)
+            saver = scaffold.get_or_default("saver", GraphKeys.SAVERS, lambda: None)
             scaffold.saver = Saver() if saver is None else saver
 
     def open_chief(
@@ -423,10 +423,6 @@ def _check_ready(session: Session, name: str, op: Any) -> None:
         raise FailedPreconditionError(
             f"the session is not ready: the scaffold's {name} returned {lacking.tolist()}"
         )
-
-
-def _nothing() -> None:
-    return None
 
 
 def _merged() -> Any:

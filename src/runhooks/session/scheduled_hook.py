@@ -154,7 +154,7 @@ class RankPlacement:
 
 
 def class_says(hook: SessionRunHook, name: str) -> bool:
-    """Return ``first`` or ``last`` of ``hook``; an attribute of its own is something else."""
+    """Return ``first`` or ``last`` of ``hook``; one that an instance sets itself is not ours."""
     # A foreign hook may lack both.
     holder = type(hook) if name in getattr(hook, "__dict__", ()) else hook
     said: bool = getattr(holder, name, False)
@@ -254,7 +254,7 @@ class ScheduledHook:
     def is_due(
         self, step: int, run: int, now: float, part: StepPart, epochs: float | Fraction
     ) -> bool:
-        """Return whether it takes part in a run that leads to ``step``, and to ``epochs`` done."""
+        """Return whether it takes part in run ``run``, after which ``epochs`` epochs are done."""
         if self.watched is not None or run >= self.run:
             return True
         return part is not StepPart.PART and (
@@ -363,7 +363,8 @@ class NextDue:
     def runs_until(self, step: int, stride: int, runs: int, draws: int, left: float) -> float:
         """Return how many runs can be made before a hook is due, as far as steps and runs go.
 
-        Each makes ``stride`` steps, after ``runs`` at ``step``; ``draws`` and ``left``: as above.
+        Each makes ``stride`` steps, after ``runs`` at ``step``; ``draws``, ``left``: as for
+        ``is_reached``.
         """
         by_steps = self.step - stride - step
         if by_steps < math.inf:

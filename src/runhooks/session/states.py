@@ -56,7 +56,7 @@ class VariableValues:
         return self.counters.get(self.step_variable)  # type: ignore[arg-type]
 
     def make_last(self, run: PreparedRun | None) -> None:
-        """Note that ``run``, or None: something else, is about to change variables."""
+        """Note that ``run``, or something else (None), is about to change variables."""
         self.check_open()
         if self.last is not None:
             self.last.off_steps = 0

@@ -254,7 +254,7 @@ class RequestMerger:
     def note_bad_requests(
         self, error: Exception, caller: SessionRunArgs, requests: Requests
     ) -> None:
-        """Note on ``error`` which hook, if any, asks for or feeds what cannot be."""
+        """Note on ``error`` which hook, if any, asks for or feeds what cannot be computed."""
         if not isinstance(caller.feed_dict, Mapping | None):
             return
         fed = {key for args in (caller, *requests.values()) for key in args.feed_dict or ()}
