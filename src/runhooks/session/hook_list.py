@@ -89,7 +89,10 @@ class HookList:
     def __init__(self, hooks: Iterable[SessionRunHook] | None, *, is_nested: bool = False) -> None:
         self._kinds: dict[str, str] = {}
         self._numbers: dict[str, int] = {}
-        self._hooks = {self._name(hook): hook for hook in in_order(hooks)}
+        #: The hooks that take part in every run, in the order of their calls.
+        self.by_name: Mapping[str, SessionRunHook] = {
+            self._name(hook): hook for hook in in_order(hooks)
+        }
         self._is_nested = is_nested
         self._begun: dict[str, SessionRunHook] = {}
         self._begun_ids: set[int] = set()
@@ -100,17 +103,12 @@ class HookList:
 
     def place(self, placement: RankPlacement) -> None:
         self._placement = placement
-        self._hooks = {name: it for name, it in self._hooks.items() if placement.is_here(it)}
-
-    @property
-    def by_name(self) -> Mapping[str, SessionRunHook]:
-        """The hooks that take part in every run, in the order of their calls."""
-        return self._hooks
+        self.by_name = {name: it for name, it in self.by_name.items() if placement.is_here(it)}
 
     def begin(self) -> None:
         if not self._is_nested:
             self._files.begin()
-        for name, hook in self._hooks.items():
+        for name, hook in self.by_name.items():
             self._begin(name, hook)
 
     def start(self, session: LiveSession) -> None:
@@ -122,7 +120,7 @@ class HookList:
         for name, hook in self._in_order():
             self._restore(name, hook, session)
         for name, hook in self._in_order():
-            self._start(name, hook, session, always=name in self._hooks)
+            self._start(name, hook, session, always=name in self.by_name)
             if not was_asked and session.stopped_by is None and session.coord.should_stop():
                 why = session.coord.given_reason
                 session.stopped_by = f"{name} ({why})" if why else name

@@ -144,7 +144,7 @@ class Turn:
         ]
         self.sleepers = [hook for hook in hooks if hook.sleeps and hook not in self.waiting]
         self.feeds = any(map(_has_feeds, answered.values()))
-        named = [(f"the hook {hook.name}", wanted_of(it)) for hook, it in answered.items()]
+        named = [(f"the hook {hook.name}", _wanted(it)) for hook, it in answered.items()]
         self.fetches = FetchList([(CALLER, caller.fetches), *named]) if named else None
 
     def requests_of(self, requests: Sequence[Request]) -> dict[ScheduledHook, SessionRunArgs]:
@@ -261,12 +261,11 @@ class RequestMerger:
         if not _is_sound(self._graph, caller.fetches, caller.feed_dict or (), fed):
             return
         for hook, request in requests.items():
-            if not _is_sound(self._graph, wanted_of(request), request.feed_dict or (), fed):
+            if not _is_sound(self._graph, _wanted(request), request.feed_dict or (), fed):
                 add_note(error, f"in before_run of the hook {hook.name}, which asks for it")
 
 
-def wanted_of(request: SessionRunArgs) -> Any:
-    """Return what ``request`` wants as fetches: an empty list if it only feeds."""
+def _wanted(request: SessionRunArgs) -> Any:
     return [] if request.fetches is None else request.fetches
 
 
