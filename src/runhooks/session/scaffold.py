@@ -241,9 +241,9 @@ class WorkerSessionCreator(_ScaffoldCreator):
     a ``tf.Graph`` it waits until the chief has made the session at ``master`` ready.
 
     Args:
-        scaffold: What the session needs before training; None: a new ``Scaffold``.
-        master: The server of TensorFlow's sessions; leave it out for other graphs.
-        config: The configuration of TensorFlow's sessions; leave it out for other graphs.
+        scaffold: As for ``ChiefSessionCreator``, like the next two.
+        master: The server of TensorFlow's sessions.
+        config: Their configuration.
         max_wait_secs: The maximum wait in seconds; None: forever.
         checkpoint_dir: Where the chief saves; on a ``tf.Graph``, only used in messages.
     """

@@ -133,7 +133,8 @@ class Coordinator:
 
         Raises:
             BaseException: The error that was given to ``request_stop``.
-            RuntimeError: If threads still run; it names them.
+            RuntimeError: Naming threads that still run, as the calling one does if it is among
+                them.
         """
         with self._lock:
             waited_for = [t for t in self._registered_threads.union(threads or ()) if t.is_alive()]
