@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 from weakref import WeakMethod
 
@@ -47,14 +47,6 @@ class Interruption:
                     signal.signal(number, self._handle)
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._leave()
-
     @property
     def _has_exited(self) -> bool:
         """Whether its handler only hands on, as all from before do in a forked child."""
@@ -64,9 +56,9 @@ class Interruption:
         self, _: object, is_finalizing: Callable[[], bool] = sys.is_finalizing
     ) -> None:
         if not is_finalizing():  # else the modules it would need are gone
-            self._leave()
+            self.__exit__()
 
-    def _leave(self) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self._is_over = True
         if threading.current_thread() is threading.main_thread():
             own = self._handle, self._handle_child

@@ -14,7 +14,6 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from types import TracebackType
 from typing import Any, NamedTuple
 
 from runhooks import arguments
@@ -336,12 +335,7 @@ class MonitoredSession(CallableRuns):
     def __enter__(self) -> MonitoredSession:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> bool:
+    def __exit__(self, kind: object, exc: BaseException | None, traceback: object) -> bool:
         if exc is not None and self._is_good_end(exc):
             self.request_stop(cause(exc))
             exc = None
