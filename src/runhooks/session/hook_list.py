@@ -18,8 +18,8 @@ from runhooks.errors import add_note, described, error_text, good_ends
 from runhooks.events import flush_all
 from runhooks.graph.objects import OBJECT_STATES
 from runhooks.session.hooked import LiveSession
-from runhooks.session.inputs import INPUT_STATES
 from runhooks.session.scheduled_hook import RankPlacement, class_says, noting_hook
+from runhooks.session.states import INPUT_STATES
 from runhooks.session.threads import Coordinator
 from runhooks.summary.file_writer import SessionFiles
 

@@ -28,8 +28,7 @@ from runhooks.graph.passes import EndedByError
 from runhooks.graph.plan import Plan, make_plan
 from runhooks.graph.source import Source
 from runhooks.graph.step_result import described
-from runhooks.session.inputs import SessionInputs
-from runhooks.session.states import VariableValues
+from runhooks.session.states import SessionInputs, VariableValues
 
 #: New values of variables on the host.
 Counted = Mapping[Variable, Any]

@@ -21,9 +21,8 @@ from runhooks.graph.nest import structure_key
 from runhooks.graph.nodes import Operation, Variable
 from runhooks.graph.objects import OBJECT_STATES
 from runhooks.graph.plan import make_plan
-from runhooks.session.inputs import SessionInputs
 from runhooks.session.runs import BoundRun, PlannedRun, check_arguments
-from runhooks.session.states import SavedVariables, VariableValues
+from runhooks.session.states import SavedVariables, SessionInputs, VariableValues
 
 _log = logging.getLogger("runhooks")
 
@@ -186,13 +185,9 @@ class Session(RawSession):
         return names if self._graph.objects is None else [*names, *self._graph.objects.names]
 
     def load(self, snapshot: Snapshot, only: Collection[str] | None = None) -> None:
-        """Load ``snapshot``, completely or not at all.
+        """Load ``snapshot``, completely or not at all; with ``only``, the variables of these names.
 
         Inputs begin anew; stateful ones, unless ``only`` is given, where ``snapshot`` was taken.
-
-        Args:
-            snapshot: The state of a session of the same model.
-            only: The names of the variables to load; the others keep their values.
 
         Raises:
             ValueError: Naming what is missing, unknown, or of another shape or dtype.
