@@ -179,8 +179,8 @@ class HookList:
             self._compared = True
             _log.warning(
                 "the checkpoint has %s. States are found by name: to keep one, give the session a "
-                "hook (hook_name) or an input (name) of the name that it had. Later checkpoints "
-                "lack what belongs to nothing",
+                "hook (hook_name) or an input (name) of the name that it had. Later checkpoints do "
+                "not have what belongs to nothing",
                 " and ".join(findings),
             )
 
