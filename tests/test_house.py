@@ -80,7 +80,7 @@ PROBES = {
         ("checkpoint.states", "value.dtype"),
         ("hooks.progress", "value.shape"),
         ("hooks.stopping", "value.dtype"),
-        ("session.feeds", "value.astype"),
+        ("session.runs", "value.astype"),
     },
     "a function, source, engine, saver, rule, listener or stream of a user": {
         ("checkpoint.saver", "rule.wanted"),

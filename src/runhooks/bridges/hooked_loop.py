@@ -121,7 +121,7 @@ class HookedLoop:
                 self.graph.finalize()
             self._session = session = BatchSession(self.graph, step)
             session.take_states(self._states)
-            self._live = LiveSession.of(session)
+            self._live = LiveSession(session)
             self._hooked = self._live.hooked
             with self.graph.as_default():
                 hooks.start(self._live)

@@ -22,7 +22,7 @@ from runhooks.hooks.ema import EmaHook
 from runhooks.hooks.metrics import EvaluatingHook, number
 from runhooks.hooks.summary_saver import summaries_of
 from runhooks.ranks import current_group
-from runhooks.session.nested import LoopStoppedError, NestedLoop, until_stop
+from runhooks.session.hook_list import LoopStoppedError, NestedLoop, until_stop
 from runhooks.trigger import Trigger, timer_of
 
 FeedDict = Mapping[Any, Any]

@@ -36,7 +36,7 @@ from runhooks.hooks.base import (
     step_of,
 )
 from runhooks.near_names import suggestion
-from runhooks.session.nested import LoopStoppedError
+from runhooks.session.hook_list import LoopStoppedError
 from runhooks.summary import Summary, scalar_value
 from runhooks.trigger import Due, Timer, Trigger, timer_of
 

@@ -1,7 +1,4 @@
-"""``Agreement``: how the monitored session of one rank goes along with those of the others.
-
-A program that trains by itself has none, and pays nothing for it.
-"""
+"""``Agreement``: how the monitored session of one of several ranks goes along with the others."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ import json
 import logging
 import math
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -23,8 +20,7 @@ from runhooks.ranks import Group
 from runhooks.ranks.decisions import STOP, Decisions
 from runhooks.session.hook_list import HookList, caught
 from runhooks.session.hooked import LiveSession
-from runhooks.session.scheduled_hook import RankPlacement
-from runhooks.session.shared_epochs import SharedEpochs
+from runhooks.session.scheduled_hook import RankPlacement, SharedEpochs
 from runhooks.trigger import Due, Timer, Trigger
 
 
@@ -33,17 +29,7 @@ def agree_on_start(
 ) -> None:
     """Set the chief of ``group`` and compare the programs of all ranks, before a file is written.
 
-    Args:
-        group: The ranks.
-        says_chief: Whether the program of this rank says that it is the chief, or says nothing.
-        hooks: The hooks of this rank that all ranks are to have, by name.
-        graph: The graph of this rank.
-
-    Raises:
-        ValueError: Naming the ranks that are chiefs, if all are not and they are not one.
-        RuntimeError: Naming the rank whose hooks, triggers or graph differ, and the difference.
-        DeadlineExceededError: Naming the ranks that are missing.
-        PeerFailedError: If another rank has failed.
+    Raises ValueError if neither one rank nor all are chiefs, and RuntimeError if programs differ.
     """
     compared = {name: _described(hook) for name, hook in hooks.items()}
     names = sorted(op.name for op in graph.get_operations())
@@ -64,11 +50,16 @@ def _digest(text: str) -> str:
 
 
 def _compared(values: Sequence[str]) -> str:
-    """Return the chief of all ranks, and a rank whose hooks or graph differ; or what is wrong."""
+    """Return the chief of all ranks, and one whose hooks or graph differ; or what is wrong."""
     ranks = [json.loads(it) for it in values]
     chiefs = [rank for rank, (says_chief, *_) in enumerate(ranks) if says_chief]
-    if len(chiefs) not in (1, len(ranks)):  # all of them: nobody has said anything
-        return json.dumps({"refused": _no_chief(chiefs, len(ranks))})
+    if len(chiefs) not in (1, len(ranks)):  # all: nobody has said anything
+        shown = ", ".join(map(str, chiefs[:_SHOWN])) + ", …" * (len(chiefs) > _SHOWN)
+        refused = (
+            f"{f'ranks {shown} are' if chiefs else 'no rank is'} the chief: pass is_chief=True on "
+            f"one of the {len(ranks)} ranks, or leave it out on all, for rank 0"
+        )
+        return json.dumps({"refused": refused})
     found = {"chief": chiefs[0]}
     _, *expected = ranks[chiefs[0]]
     for part in range(len(expected)):
@@ -78,17 +69,7 @@ def _compared(values: Sequence[str]) -> str:
     return json.dumps(found)
 
 
-def _no_chief(chiefs: list[int], size: int) -> str:
-    shown = ", ".join(map(str, chiefs[:_SHOWN])) + ", …" * (len(chiefs) > _SHOWN)
-    found = f"ranks {shown} are" if chiefs else "no rank is"
-    return (
-        f"{found} the chief: pass is_chief=True on one of the {size} ranks, or leave it out on "
-        "all, for rank 0"
-    )
-
-
 def _difference(values: Sequence[str], chief: int, differing: int) -> str:
-    """Return how what rank ``differing`` runs differs from what the chief does."""
     (theirs, their_names, their_epoch), (ours, our_names, our_epoch) = (
         json.loads(values[it]) for it in (differing, chief)
     )
@@ -118,13 +99,19 @@ def _difference(values: Sequence[str], chief: int, differing: int) -> str:
     )
 
 
+def _triggers(hook: SessionRunHook) -> Iterator[tuple[str, Trigger | Due]]:
+    for name, value in vars(hook).items() if hasattr(hook, "__dict__") else ():
+        found = value.trigger if isinstance(value, Timer) else value
+        if isinstance(found, Trigger | Due):
+            yield name.lstrip("_"), found
+
+
 def _goes_by_epochs(hook: SessionRunHook) -> bool:
     timers = vars(hook).values() if hasattr(hook, "__dict__") else ()
     return any(isinstance(it, Timer) and it.trigger.every_epochs is not None for it in timers)
 
 
 def _epoch_of(graph: BaseGraph) -> str:
-    """Return how long an epoch is on this rank; raise ValueError if that is unknown."""
     steps, data = steps_per_epoch(graph), epoch_input(graph)
     length = None if data is None else data.args[0].length
     if steps is None and length is None:
@@ -137,37 +124,28 @@ def _epoch_of(graph: BaseGraph) -> str:
 
 def _described(hook: SessionRunHook) -> str:
     kind = type(hook)
-    parts = sorted(_triggers(vars(hook).items()) if hasattr(hook, "__dict__") else [])
-    return f"a {kind.__module__}.{kind.__qualname__}" + "".join(f", {it}" for it in parts)
+    parts = sorted(f", {name}={it!r}" for name, it in _triggers(hook))
+    return f"a {kind.__module__}.{kind.__qualname__}" + "".join(parts)
 
 
-def _triggers(attributes: Iterable[tuple[str, Any]]) -> Iterable[str]:
-    for name, value in attributes:
-        if isinstance(value, Timer):
-            yield f"{name.lstrip('_')}={value.trigger!r}"
-        elif isinstance(value, Trigger | Due):
-            yield f"{name.lstrip('_')}={value!r}"
+def stopped(reason: str | None) -> OutOfRangeError:
+    """Return the error of a run after a stop."""
+    return OutOfRangeError(f"Stopped by {reason}. Check should_stop() in the loop to exit cleanly")
 
 
 _log = logging.getLogger("runhooks")
 
 _STRIKE = "strike"
-_COLLECTIVES = ("gloo", "nccl")  # name themselves in the errors of collective operations
-_SHOWN = 8  # of many ranks, in a message that all of them read
+_COLLECTIVES = ("gloo", "nccl")  # name themselves in their errors
+_SHOWN = 8  # of many ranks, in a message
 
 
 class Agreement:
     """Lets all ranks stop, and call hooks that go by seconds, before the same run.
 
     Runs are counted from 1; a *boundary* is the moment before one. A rank that wants to stop waits
-    at a boundary, so that ranks that all want it there do stop there; otherwise it goes on up to
-    the run that is agreed on. Without wishes a boundary costs a few comparisons.
-
-    Args:
-        group: The ranks.
-        stop: Asked to stop once all ranks are to.
-        hooks: The hooks of this rank.
-        graph: The graph of this rank.
+    at a boundary, where all stop that want it there; otherwise it goes on to the run that is agreed
+    on.
     """
 
     def __init__(self, group: Group, stop: StopRequest, hooks: HookList, graph: BaseGraph) -> None:
@@ -179,8 +157,8 @@ class Agreement:
         self._decisions = Decisions(group)
         self._shares_epochs = False
         self._wish: str | None = None
-        self._reached = 0  # the run whose boundary this rank has come to
-        self._ran_beside = False
+        self._reached = 0
+        self.ran_beside = False
         self._keeps_time = False  # the chief does
         self._has_struck = False
         self._ended_at = 0.0
@@ -189,7 +167,6 @@ class Agreement:
         self._loop = threading.get_ident()
 
     def start(self, says_chief: bool) -> None:
-        """Start the training together. Raises as ``agree_on_start``."""
         self._decisions.begin()
         self._epochs = SharedEpochs(self._group, self._decisions)
         hooks = self._hooks.by_name
@@ -203,14 +180,9 @@ class Agreement:
         self._decisions.start()
 
     def open(self, live: LiveSession) -> None:
-        """Return when the sessions of all ranks are open, of which ``live`` is one.
-
-        Raises:
-            PeerFailedError: If another rank has failed.
-            DeadlineExceededError: Naming the ranks that are missing.
-        """
+        """Return when the sessions of all ranks are open, of which ``live`` is one."""
         if self._shares_epochs and steps_per_epoch(self._graph) is None:
-            live.hooked.share_epochs(self._epochs)
+            live.hooked.shared_epochs = self._epochs
         self._group.barrier("open")
 
     def ask(self, reason: str) -> None:
@@ -220,41 +192,23 @@ class Agreement:
             self._decisions.propose(STOP, reason)
 
     def should_stop(self, live: LiveSession) -> bool:
-        """Come to the boundary of the next run; return whether the loop is to end there.
-
-        Raises:
-            PeerFailedError: If another rank has failed.
-        """
+        """Come to the boundary of the next run; return whether the loop is to end there."""
         if threading.get_ident() == self._loop:
             live.hooked.check_iteration()
-            if self._ran_beside and self._reached > self._decisions.runs:
-                self._decisions.runs += 1  # it is the loop that makes no runs with all hooks
-            self._ran_beside = False
+            if self.ran_beside and self._reached > self._decisions.runs:
+                self._decisions.runs += 1  # the loop makes no runs with all hooks
+            self.ran_beside = False
             self._reach(live)
         return self._stops(live)
 
-    def note_run_beside(self) -> None:
-        """Note a run that names its hooks: one rank alone may make it, so it does not count."""
-        self._ran_beside = True
-
     def make_run(self, live: LiveSession, make: Callable[[], Any]) -> Any:
-        """Come to the boundary of the next run, and make that run: return ``make()``.
-
-        A run that raises, as at the end of an input, is not made.
-
-        Raises:
-            OutOfRangeError: If all ranks stop there.
-            PeerFailedError: If another rank has failed.
-            Exception: Whatever ``make`` raises.
-        """
+        """Come to the boundary of the next run, and make it, unless all ranks stop there."""
         if not self._decisions.runs:
             self._loop = threading.get_ident()
         self._reach(live)
         if self._stops(live):
-            raise OutOfRangeError(
-                f"Stopped by {self._stop.reason}. Check should_stop() in the loop to exit cleanly"
-            )
-        self._ran_beside = False
+            raise stopped(self._stop.reason)
+        self.ran_beside = False
         self._decisions.is_inside = True
         try:
             result = make()
@@ -266,7 +220,7 @@ class Agreement:
     def blame(self, error: BaseException, checkpoint: str | None) -> BaseException:
         """Tell the other ranks of ``error``; return it, or the failure that it is an effect of.
 
-        Whatever others say of this rank, it raises its own error. ``checkpoint``: the last one.
+        Whatever others say of this rank, it raises its own error.
         """
         here = self._group.rank
         if isinstance(error, PeerFailedError):
@@ -295,7 +249,7 @@ class Agreement:
         return (
             f"no rank has told of an error of its own, so {who} has probably died without one, as "
             "by SIGKILL or for lack of memory: see the log of the launcher. The last checkpoint of "
-            f"all ranks, from which they resume, is {found}"
+            f"all ranks is {found}"
         )
 
     def close(self, error: BaseException | None) -> list[BaseException]:
@@ -311,7 +265,6 @@ class Agreement:
         return errors
 
     def abandon(self, cause: str) -> None:
-        """Tell the other ranks that this one has failed, unless it is over, and wait for nobody."""
         self._abandon(PeerFailedError(self._group.rank, cause))
 
     def _abandon(self, error: BaseException) -> None:
@@ -323,13 +276,13 @@ class Agreement:
     def _tell(self, error: BaseException) -> None:
         if not self._is_told:
             self._is_told = True
-            if isinstance(error, PeerFailedError):  # who passes it on does not become its author
+            if isinstance(error, PeerFailedError):  # passed on, it keeps its author
                 self._decisions.tell_failure(error.cause, error.rank)
             else:
                 self._decisions.tell_failure(described(error), self._group.rank)
 
     def _stops(self, live: LiveSession) -> bool:
-        # All ranks are in the same part of a step, and go on to its end.
+        # All ranks are in the same part of a step.
         return self._stop.reason is not None and not live.hooked.is_within
 
     def _reach(self, live: LiveSession) -> None:
@@ -338,7 +291,11 @@ class Agreement:
             return
         decisions = self._decisions
         if self._wish is not None or live.stop_reason is not None:
-            self._wait_to_stop(live)
+            live.coord.raise_requested_exception()
+            if (reason := live.stop_reason) is not None:
+                self.ask(reason)
+                live.hooked.withdraw_stop()
+            self._decisions.wait_for_stop()
         elif (
             live.hooked.due.shared_time != math.inf
             and self._keeps_time
@@ -352,14 +309,6 @@ class Agreement:
             self._act(run, live)
         self._reached = run
 
-    def _wait_to_stop(self, live: LiveSession) -> None:
-        live.coord.raise_requested_exception()
-        reason = live.stop_reason
-        if reason is not None:
-            self.ask(reason)
-            live.hooked.withdraw_stop()
-        self._decisions.wait_for_stop()
-
     def _act(self, run: float, live: LiveSession | None) -> None:
         for decision in self._decisions.due(run):
             if decision.kind == STOP:
@@ -371,10 +320,7 @@ class Agreement:
                 live.hooked.wake()
 
     def finish(self, step: int | None, raw: RawSession | None) -> None:
-        """Return when all ranks have come to the ends of their loops, this one at ``step``.
-
-        It tells the session ``raw`` if they have ended at different steps. Raises as ``open``.
-        """
+        """Return when the loops of all ranks have ended; note on ``raw`` if their steps differ."""
         if self._stop.reason is None:
             self.ask("the loop has ended")
             self._decisions.wait_for_stop()
@@ -390,7 +336,13 @@ class Agreement:
         if steps and raw is not None:
             raw.ended_apart = True
             if self._group.is_chief:
-                _warn_of_ends(steps, raw.checkpoint)
+                last = raw.checkpoint
+                _log.warning(
+                    "the ranks have ended at different global steps, %s: their data differ in "
+                    "length, so no checkpoint is saved at the end%s",
+                    steps,
+                    "" if last is None else f"; the last common checkpoint remains, {last}",
+                )
 
 
 def _range(steps: Sequence[str]) -> str:
@@ -399,15 +351,6 @@ def _range(steps: Sequence[str]) -> str:
     shown = [f"{step} on rank {rank}" for step, rank in sorted(ranks.items())]
     more = ", …" * (len(shown) > _SHOWN)
     return "" if len(ranks) == 1 else ", ".join(shown[:_SHOWN]) + more
-
-
-def _warn_of_ends(steps: str, checkpoint: str | None) -> None:
-    remains = "" if checkpoint is None else f"; the last common checkpoint remains, {checkpoint}"
-    _log.warning(
-        "the ranks have ended at different global steps, %s: their data differ in length, so "
-        "no checkpoint is saved at the end%s",
-        *(steps, remains),
-    )
 
 
 def _is_for_all(record: logging.LogRecord) -> bool:

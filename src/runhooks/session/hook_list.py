@@ -1,4 +1,4 @@
-"""``HookList``: the hooks of a loop, their names and order, from ``begin`` to ``end``."""
+"""``HookList``: the hooks of a loop, from ``begin`` to ``end``; ``NestedLoop``: one inside."""
 
 from __future__ import annotations
 
@@ -13,17 +13,19 @@ from itertools import count
 from typing import Any
 
 from runhooks.arrays.trees import as_dict
-from runhooks.contract import RawSession, SessionRunHook
+from runhooks.contract import RawSession, SessionRunArgs, SessionRunHook
 from runhooks.errors import add_note, described, error_text, good_ends
 from runhooks.events import flush_all
 from runhooks.graph.objects import OBJECT_STATES
 from runhooks.session.hooked import LiveSession
-from runhooks.session.inputs import INPUT_STATES
 from runhooks.session.scheduled_hook import RankPlacement, class_says, noting_hook
+from runhooks.session.states import INPUT_STATES
 from runhooks.session.threads import Coordinator
 from runhooks.summary.file_writer import SessionFiles
 
 RESERVED_PREFIXES = (INPUT_STATES, OBJECT_STATES)
+
+FeedDict = Mapping[Any, Any] | None
 
 _log = logging.getLogger("runhooks")
 _ALIKE = 0.85
@@ -34,9 +36,6 @@ def in_order(hooks: Iterable[Any] | None) -> list[SessionRunHook]:
     """Return the hooks as given, those whose ``first`` is true first, those with ``last`` last.
 
     Anything with the five methods is a hook, TensorFlow's among them.
-
-    Raises:
-        TypeError: For anything else.
     """
     if hooks is not None and not isinstance(hooks, Iterable):
         raise TypeError(f"hooks must be a list of SessionRunHooks, got {hooks!r}")
@@ -53,14 +52,13 @@ def in_order(hooks: Iterable[Any] | None) -> list[SessionRunHook]:
             )
         if getattr(hook, "runs_on", "all") not in ("all", "chief"):
             raise ValueError(f"runs_on must be 'all' or 'chief', got {hook.runs_on!r} of {hook!r}")
-    return sorted(given, key=_place)
+    return sorted(given, key=lambda it: class_says(it, "last") - class_says(it, "first"))
 
 
 def _warn_of_misspelled(kind: type) -> None:
-    """Log methods of a class of hooks that nobody calls, and whose names are nearly of those."""
     own = [it for it in vars(kind) if it[0] != "_" and it not in dir(SessionRunHook)]
     for name in filter(lambda it: callable(getattr(kind, it)), own):
-        import difflib  # it is slow to import, and few hooks have methods of their own
+        import difflib  # it is slow to import
 
         if near := difflib.get_close_matches(name, _METHODS, 1, _ALIKE):
             _log.warning(
@@ -70,17 +68,12 @@ def _warn_of_misspelled(kind: type) -> None:
 
 
 def _check_reserved(hook: SessionRunHook, name: str, attribute: str, kind: type) -> None:
-    """Raise TypeError if a hook uses an attribute that runhooks reads for something else."""
     value = getattr(hook, attribute, None)
     if value is not None and not isinstance(value, kind):
         raise TypeError(
             f"{attribute} of the hook {name}, which runhooks reads, must be a dict or None, got "
-            f"{value!r}: if it is an attribute of your own, give it another name"
+            f"{value!r}: if it is your own, give it another name"
         )
-
-
-def _place(hook: Any) -> int:
-    return class_says(hook, "last") - class_says(hook, "first")
 
 
 _FLUSH_SECS = 5.0  # that a failing session waits for event files
@@ -89,15 +82,17 @@ _FLUSH_SECS = 5.0  # that a failing session waits for event files
 class HookList:
     """Makes the calls to hooks outside of runs, in their order, and names each hook in its errors.
 
-    Hooks that are given here take part in every run; one that joins later, with ``join``, takes
-    part only in the runs that name it. ``is_nested``: whether the loop is inside another one, whose
-    session it runs; checkpoints do not keep the states of its hooks.
+    Hooks that are given here take part in every run; one that joins later only in runs that name
+    it.
     """
 
     def __init__(self, hooks: Iterable[SessionRunHook] | None, *, is_nested: bool = False) -> None:
-        self._kinds: dict[str, str] = {}  # by name, also of those that run on other ranks alone
-        self._numbers: dict[str, int] = {}  # where to look for the next name of a kind
-        self._hooks = {self._name(hook): hook for hook in in_order(hooks)}
+        self._kinds: dict[str, str] = {}
+        self._numbers: dict[str, int] = {}
+        #: The hooks that take part in every run, in the order of their calls.
+        self.by_name: Mapping[str, SessionRunHook] = {
+            self._name(hook): hook for hook in in_order(hooks)
+        }
         self._is_nested = is_nested
         self._begun: dict[str, SessionRunHook] = {}
         self._begun_ids: set[int] = set()
@@ -107,20 +102,13 @@ class HookList:
         self._files = SessionFiles()
 
     def place(self, placement: RankPlacement) -> None:
-        """Keep the hooks that run on this rank, and let those of all live by one time."""
         self._placement = placement
-        self._hooks = {name: it for name, it in self._hooks.items() if placement.is_here(it)}
-
-    @property
-    def by_name(self) -> Mapping[str, SessionRunHook]:
-        """The hooks that take part in every run, by name, in the order of their calls."""
-        return self._hooks
+        self.by_name = {name: it for name, it in self.by_name.items() if placement.is_here(it)}
 
     def begin(self) -> None:
-        """Call ``begin`` of the hooks; the default graph is the one they may add to."""
         if not self._is_nested:
             self._files.begin()
-        for name, hook in self._hooks.items():
+        for name, hook in self.by_name.items():
             self._begin(name, hook)
 
     def start(self, session: LiveSession) -> None:
@@ -128,11 +116,11 @@ class HookList:
         was_asked = session.coord.should_stop()
         if not self._is_nested:
             self._files.start(session.raw, self._begun.values())
-        # All of them first: a hook that is handed the session may use the state of another.
+        # All first: a hook that is handed the session may use the state of another.
         for name, hook in self._in_order():
             self._restore(name, hook, session)
         for name, hook in self._in_order():
-            self._start(name, hook, session, always=name in self._hooks)
+            self._start(name, hook, session, always=name in self.by_name)
             if not was_asked and session.stopped_by is None and session.coord.should_stop():
                 why = session.coord.given_reason
                 session.stopped_by = f"{name} ({why})" if why else name
@@ -141,7 +129,7 @@ class HookList:
         session.hooked.schedule()
 
     def join(self, hooks: Iterable[SessionRunHook], session: LiveSession) -> list[SessionRunHook]:
-        """Begin those of ``hooks`` that are new here, and add them to ``session``; return all."""
+        """Begin those of ``hooks`` that are new, and add them to ``session``; return all."""
         given = in_order(hooks)
         for hook in given:
             if id(hook) not in self._begun_ids:
@@ -150,30 +138,25 @@ class HookList:
 
     def end(self, raw: RawSession) -> list[BaseException]:
         """Call ``end`` of every hook, even if one raises, and return the errors."""
-        errors = [
-            error
-            for name, hook in self._in_order()
-            for error in caught(partial(self._end, name, hook, raw))
-        ]
+        errors = []
+        for name, hook in self._in_order():
+            errors += caught(partial(self._end, name, hook, raw))
         self._files.end()
         return errors
 
     def on_exception(self, raw: RawSession | None, error: BaseException) -> None:
-        """Call ``on_exception`` of every hook that has it, and flush all event files.
-
-        Errors of that are noted on ``error``.
-        """
+        """Call ``on_exception`` of every hook that has it, and flush all event files."""
         for name, hook in self._in_order():
             on_exception = getattr(hook, "on_exception", None)  # a foreign hook may lack it
             for failure in caught(partial(on_exception, raw, error)) if on_exception else ():
                 add_note(error, f"on_exception of the hook {name} then raised {described(failure)}")
         self._files.end()
-        # Now, or events that are lost would raise an error in the next session of the process.
+        # Now, or events that are lost would raise in the next session.
         for failure in caught(partial(flush_all, timeout=_FLUSH_SECS)):
             add_note(error, f"writing events then failed: {error_text(failure)}")
 
     def compare_states(self, raw: RawSession) -> None:
-        """Warn, once, if the restored states and those that hooks keep differ in their names."""
+        """Warn, once, if restored states and those that hooks keep differ in their names."""
         saved = {name: it for by_name in self._saved.values() for name, it in by_name.items()}
         if self._compared or not any(it.was_given for it in saved.values()):
             return
@@ -183,18 +166,17 @@ class HookList:
             self._compared = True
             _log.warning(
                 "the checkpoint has the states of %s, and the hooks here are %s. Hooks of one name "
-                "are numbered in their order, so each of these may have got the state of another. "
-                "Give them a hook_name: to one that is new a name of its own, to one that was "
-                "there the name that it had",
+                "are numbered in their order, so each may have got the state of another. Give them "
+                "a hook_name: a new one a name of its own, one that was there the name it had",
                 *(", ".join(there), ", ".join(here)),
             )
-        if unclaimed or new:
+        findings = []
+        if unclaimed:
+            findings.append(f"states that belong to nothing here ({', '.join(unclaimed)})")
+        if new:
+            findings.append(f"no states for {', '.join(new)}, which start over")
+        if findings:
             self._compared = True
-            findings = []
-            if unclaimed:
-                findings.append(f"states that belong to nothing here ({', '.join(unclaimed)})")
-            if new:
-                findings.append(f"no states for {', '.join(new)}, which start over")
             _log.warning(
                 "the checkpoint has %s. States are found by name: to keep one, give the session a "
                 "hook (hook_name) or an input (name) of the name that it had. Later checkpoints do "
@@ -203,7 +185,7 @@ class HookList:
             )
 
     def _renumbered(self, unclaimed: Iterable[str]) -> Iterator[tuple[list[str], list[str]]]:
-        """Yield the numbered names of a kind of which the checkpoint has others, and those here."""
+        """Yield the numbered names of a kind in the checkpoint, and those here, if they differ."""
         by_kind: dict[str, dict[str, _SavedObject]] = {}
         for name, saved in self._saved.items():
             if name in saved:
@@ -215,16 +197,12 @@ class HookList:
                 yield found + gone, list(hooks)
 
     def _name(self, hook: SessionRunHook) -> str:
-        """Name a hook: by its own name or that of its class, with ``_1``, ``_2`` added if taken.
-
-        Raises:
-            ValueError: If its own name is one by which checkpoints know something else.
-        """
+        """Return its own name or that of its class, with ``_1``, ``_2`` added if taken."""
         own = getattr(hook, "hook_name", None)
         if isinstance(own, str) and own.startswith(RESERVED_PREFIXES):
             raise ValueError(
-                f"hook_name must not begin with {' or '.join(map(repr, RESERVED_PREFIXES))}, by "
-                f"which checkpoints know inputs and objects: got {own!r}"
+                f"hook_name must not begin with {' or '.join(map(repr, RESERVED_PREFIXES))}, which "
+                f"checkpoints use for inputs and objects: got {own!r}"
             )
         _warn_of_misspelled(type(hook))
         kind = own if isinstance(own, str) and own else type(hook).__name__
@@ -260,11 +238,9 @@ class HookList:
             hook.end(raw)
 
     def _in_order(self) -> list[tuple[str, SessionRunHook]]:
-        """Return the hooks that have begun, those whose ``last`` is true after all that joined."""
         return sorted(self._begun.items(), key=lambda it: class_says(it[1], "last"))
 
     def _restore(self, name: str, hook: SessionRunHook, session: LiveSession) -> None:
-        """Restore what a hook saves, which is saved from now on."""
         SessionFiles.note_held(hook)
         with self._handing(name, "load_state_dict", hook, session):
             for key, it in self._saved.get(name, {}).items():
@@ -273,7 +249,6 @@ class HookList:
     def _start(
         self, name: str, hook: SessionRunHook, session: LiveSession, *, always: bool
     ) -> None:
-        """Hand a hook the session, and add it to the runs."""
         with self._handing(name, "after_create_session", hook, session):
             hook.after_create_session(session.raw, session.coord)
         session.hooked.add(name, hook, always=always, placement=self._placement)
@@ -312,8 +287,8 @@ class HookList:
 class _SavedObject:
     """A hook, or another object that a hook keeps in checkpoints, as sessions save it.
 
-    After a recovery from a checkpoint without its state, it gets the state that it had after
-    ``begin``. States are copied in both directions, since the object may go on to change them.
+    After a recovery from a checkpoint without its state, it gets the one it had after ``begin``.
+    States are copied, since the object may go on to change them.
     """
 
     def __init__(self, description: str, saved: Any) -> None:
@@ -325,11 +300,9 @@ class _SavedObject:
 
     @property
     def lacks_state(self) -> bool:
-        """Whether it has had a state from the beginning, and the session had none for it."""
         return bool(self._after_begin) and not self.was_given
 
     def attach_to(self, raw: RawSession, name: str) -> None:
-        """Be saved with ``raw``, and take the restored state or the one after ``begin``."""
         self.was_given = False
         raw.attach(name, self)
         is_recovery = not (self.was_given or self._had_no_session)
@@ -349,10 +322,7 @@ class _SavedObject:
         self.was_given = True
 
     def _load(self, state: Mapping[str, Any]) -> None:
-        """Load ``state``; an empty one only if there is anything to clear.
-
-        Many objects have an empty state as long as they have nothing to keep, and cannot load it.
-        """
+        """Load ``state``; an empty one, which many objects cannot load, only to clear something."""
         if not state and self._present() == {}:
             return
         try:
@@ -361,8 +331,8 @@ class _SavedObject:
             if state:
                 raise
             _log.warning(
-                "%s keeps its present state: its load_state_dict does not take an empty one, which "
-                "it had when the checkpoint was saved",
+                "%s keeps its present state: its load_state_dict does not take the empty one of "
+                "the checkpoint",
                 self._description,
             )
 
@@ -374,11 +344,7 @@ class _SavedObject:
 
 
 def caught(act: Callable[[], Any]) -> list[BaseException]:
-    """Call ``act`` and return the error it raises, in a list; an empty list if it raises none.
-
-    Even KeyboardInterrupt and SystemExit are returned: whoever ends a session ends all of it, and
-    raises them then.
-    """
+    """Call ``act``; return a list of the error it raises, even KeyboardInterrupt, or []."""
     try:
         act()
     except BaseException as error:  # noqa: BLE001
@@ -402,7 +368,7 @@ def raise_first(errors: Sequence[BaseException], already: BaseException | None =
 
 
 def thread_failure(coord: Coordinator) -> BaseException | None:
-    """Return the error of a thread; None if there is none, or if it is the end of an input."""
+    """Return the error of a thread, unless it is the end of an input."""
     errors = caught(coord.raise_requested_exception)
     return next((error for error in errors if not isinstance(error, good_ends())), None)
 
@@ -412,3 +378,68 @@ def _has_state(hook: SessionRunHook) -> bool:
     if not all(callable(getattr(hook, method, None)) for method in methods):
         return False
     return getattr(hook.state_dict, "__func__", None) is not SessionRunHook.state_dict
+
+
+class LoopStoppedError(Exception):
+    """The training was asked to stop in the middle of a nested loop."""
+
+
+def until_stop(
+    training: RawSession, feeds: Iterable[FeedDict], *, is_at_end: bool
+) -> Iterator[FeedDict]:
+    """Yield ``feeds`` of a nested loop until the session of the training is asked to stop.
+
+    ``is_at_end``: whether the user wants the loop to be made once the training has ended.
+
+    Raises:
+        LoopStoppedError: At a request that comes after the first of ``feeds``, or, not at the end,
+            at a signal before it: the training is to be saved before it is killed.
+    """
+    stop = training.stop_request
+    already = stop.reason if is_at_end or not stop.is_by_signal else None
+    for feed_dict in feeds:
+        if stop.reason != already:
+            raise LoopStoppedError(stop.reason)
+        yield feed_dict
+
+
+class NestedLoop:
+    """Loops over a raw session with hooks of its own, to which each loop is a session.
+
+    The hooks of the training are not called.
+    """
+
+    def __init__(self, hooks: Iterable[SessionRunHook] | None) -> None:
+        self._hooks = HookList(hooks, is_nested=True)
+
+    def begin(self) -> None:
+        self._hooks.begin()
+
+    def run(
+        self,
+        raw: RawSession,
+        fetches: Iterable[Any],
+        feeds: Iterable[FeedDict],
+        take: Callable[[Any], object],
+    ) -> int:
+        """Make, and count, runs until ``feeds`` or an input end, or a hook asks to stop."""
+        session = LiveSession(raw)
+        hooked, coord, runs = session.hooked, session.coord, 0
+        try:
+            self._hooks.start(session)
+            runs_to_make = map(SessionRunArgs, fetches, feeds)
+            try:
+                while hooked.stop_reason is None and not coord.should_stop():
+                    take(hooked.run_with_hooks(next(runs_to_make)))
+                    runs += 1
+            except good_ends():
+                pass
+            coord.raise_requested_exception()
+        except BaseException as error:
+            coord.request_stop()
+            self._hooks.on_exception(raw, error)
+            raise
+        errors = self._hooks.end(raw)
+        coord.request_stop()
+        raise_first([*errors, *caught(partial(coord.join, ignore_live_threads=True))])
+        return runs

@@ -7,7 +7,6 @@ import math
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -19,12 +18,17 @@ from runhooks.contract import (
     SessionRunContext,
     SessionRunHook,
 )
-from runhooks.errors import add_note, good_ends
+from runhooks.errors import good_ends
 from runhooks.graph.base import StepPart
 from runhooks.graph.engine import BoundedCache
 from runhooks.graph.nest import structure_key
-from runhooks.session.scheduled_hook import NextDue, RankPlacement, ScheduledHook, hook_note
-from runhooks.session.shared_epochs import SharedEpochs
+from runhooks.session.scheduled_hook import (
+    NextDue,
+    RankPlacement,
+    ScheduledHook,
+    SharedEpochs,
+    note_hook,
+)
 from runhooks.session.threads import Coordinator
 from runhooks.session.turn import (
     Answering,
@@ -39,21 +43,12 @@ from runhooks.session.turn import (
 
 _log = logging.getLogger("runhooks")
 
-#: Makes a named tuple of a tuple, in half the time of its constructor.
+#: Makes a named tuple in half the time of its constructor.
 _new = tuple.__new__
 
 
 class Asked(NamedTuple):
-    """A run to come, whose hooks have been asked.
-
-    Attributes:
-        turn: The run and its hooks.
-        caller: What its caller wants.
-        requests: What the hooks that were asked want.
-        context: The context of the run; None in an off-step.
-        step: The global step at which it begins.
-        hooks: The hooks that it may make due.
-    """
+    """A run to come, whose hooks were asked; ``context`` is None in an off-step."""
 
     turn: Turn
     caller: SessionRunArgs
@@ -64,13 +59,7 @@ class Asked(NamedTuple):
 
 
 class Held(NamedTuple):
-    """The result of a run for a hook that acts on it at the end of the iteration.
-
-    Attributes:
-        value: What the hook has asked for.
-        records: The options and metadata of the run; None: there was no run for it.
-        epochs: How many epochs were done after the run.
-    """
+    """The result of a run for a hook that acts at the end of the iteration."""
 
     value: Any
     records: tuple[Any, Any] | None
@@ -79,15 +68,14 @@ class Held(NamedTuple):
 
 _NOTHING_HELD = Held(None, None, 0)
 
-#: Another run is next than the one before: it is to be made by ``run_with_hooks``.
+#: Another run is next than the one before.
 ANOTHER = object()
 
 
 class Iteration:
     """An iteration of the user's loop: several runs, between which nothing is saved or stopped."""
 
-    def __init__(self) -> None:
-        self.is_open = False
+    is_open = False
 
 
 class HookedSession:
@@ -96,24 +84,21 @@ class HookedSession:
     Attributes:
         runs: The number of runs it has made, not counting those that named their hooks.
         stride: How many steps the last run made, and so the next is expected to.
-        due: When the next hook is due.
-        stop_reason: The name of the hook that has asked to stop, or None.
-        data_end: Why the data have no further element, or None. Unlike after a hook has asked to
-            stop, another run may be made, and raises OutOfRangeError.
+        data_end: Why the data have no further element, or None. Another run may be made, and raises
+            OutOfRangeError.
         within_step: Whether the last run was a part of a step, as when gradients accumulate. Hooks
-            that go by steps or seconds, and signals, wait for the end of the step.
-        repeat: The turn that ``again`` can make without a look at what is due; None: there is none.
+            that go by steps or seconds, and signals, wait for its end.
+        repeat: The turn that ``again`` can make without a look at what is due, or None.
         saved_in: The number of the run, which the loop has fed, in which a checkpoint was saved
-            since ``should_stop()`` was last called; None: there was none.
+            since ``should_stop()`` was last called, or None.
     """
 
     def __init__(self, raw: RawSession, iteration: Iteration | None = None) -> None:
         self._raw = raw
         self._iteration = iteration or Iteration()
-        self._caller = SessionRunArgs(None)  # of the last run that did not repeat another
+        self._caller = SessionRunArgs(None)  # of the last run but those of ``again``
         self.repeat: Turn | None = None
-        # What several threads change is changed inside it. A session that makes one run at a time
-        # makes all of a run inside it, with its hooks.
+        # For what threads share; held all through a run where runs are made one at a time.
         self._lock = threading.RLock()
         self._is_alone = raw.makes_one_run_at_a_time
         self._one_at_a_time: AbstractContextManager[Any] = (
@@ -128,16 +113,15 @@ class HookedSession:
         self.stop_reason: str | None = None
         self.data_end: str | None = None
         self._epochs = raw.epochs
-        self._shared_epochs: SharedEpochs | None = None
+        self.shared_epochs: SharedEpochs | None = None
         self._by_id: dict[int, ScheduledHook] = {}
-        self._hooks: list[ScheduledHook] = []  # those that are called without being named
+        self._hooks: list[ScheduledHook] = []  # but for those that have to be named
         self._watching: list[ScheduledHook] = []
-        # Until the end of the iteration, with the results of the hooks that were asked.
         self._held_back: dict[ScheduledHook, Held] = {}
         self._merger = RequestMerger(raw)
         self._turns: BoundedCache[Any, CallerTurns] = BoundedCache()
         self._hook_secs: dict[str, float] | None = None
-        # Run options and metadata for TensorFlow's hooks, which always get some; never written to.
+        # TensorFlow's hooks always get some: empty ones, never written to.
         self._no_records = raw.new_records() or (None, None)
 
     def add(
@@ -148,15 +132,12 @@ class HookedSession:
         always: bool,
         placement: RankPlacement | None = None,
     ) -> None:
-        """Add a hook: for every run if ``always``, otherwise for the runs that name it.
-
-        ``placement``: on which of several ranks it is called.
-        """
+        """Add a hook: for every run if ``always``, otherwise for the runs that name it."""
         added = ScheduledHook(hook, name, placement)
         self._measure(added)
         self._turns.clear()  # their turns were bound to fewer hooks
         self.repeat = None
-        if not added.takes_part:
+        if added.before_run is None and added.after_run is None:
             return
         self._by_id[id(hook)] = added
         if always:
@@ -166,12 +147,7 @@ class HookedSession:
         if added.watched is not None and always:
             self._watching = [it for it in self._hooks if it.watched is not None]
 
-    def share_epochs(self, shared: SharedEpochs) -> None:
-        """Compare the epochs of the data with those of other ranks, from now on."""
-        self._shared_epochs = shared
-
     def schedule(self) -> None:
-        """Ask all hooks when they are next due; called once they are added."""
         self._ask_next_due([hook for hook in self._hooks if hook.sleeps], find=True)
 
     @property
@@ -180,22 +156,20 @@ class HookedSession:
         return self.within_step or self._iteration.is_open
 
     def check_stop(self, method: str) -> None:
-        """Raise RuntimeError if a hook has asked to stop before ``method`` was called."""
         if self.stop_reason is not None:
             raise RuntimeError(
                 f"{method} was called after {self.stop_reason} asked to stop: check should_stop() "
-                "before each run or iteration, or run without hooks with hooks=False"
+                "before each run or iteration, or run with hooks=False"
             )
 
     def begin_iteration(self) -> None:
         """Let hooks that evaluate or save, or go by epochs, wait from now on."""
-        # The results of a block that has raised are still to be acted on.
+        # What is held of a block that has raised is still to be acted on.
         held = self._held_back.items()
         self._held_back = {hook: it for hook, it in held if it is not _NOTHING_HELD}
-        self.repeat = None  # they may take part in it
+        self.repeat = None
 
     def end_iteration(self) -> None:
-        """Call the hooks that have waited for the end of the iteration."""
         step = self._raw.global_step or 0
         epochs = self._epochs_done(step)
         moment = step, self.runs, clock.monotonic(), StepPart.WHOLE, epochs
@@ -215,22 +189,15 @@ class HookedSession:
         self.repeat = None
 
     def again(self, fetches: Any, feed_dict: Any) -> Any:
-        """Make a run like the one before, at which no other hook is due.
+        """Make a run like the one before, at which no other hook is due: an off-step.
 
-        An off-step is as fast as this is.
-
-        Args:
-            fetches: What the caller asks for.
-            feed_dict: What it is fed.
-
-        Returns:
-            The values of ``fetches``; ``ANOTHER`` if such a run is not the next, and none was made.
+        Returns ``ANOTHER`` if such a run is not the next, and none was made.
         """
         with self._one_at_a_time:
             if (
                 (turn := self.repeat) is None  # a hook has asked to stop, or to be called
                 or (run := turn.run) is None
-                or run.off_steps <= 0  # one is due by steps or runs, or others have made a run
+                or run.off_steps <= 0  # one is due, or others have made a run
                 or not (fetches is turn.leaf or turn.is_of(fetches))
                 or not (feed_dict is run.fed or run.is_fed(feed_dict))
                 or ((due := self.due.time) is not None and clock.monotonic() >= due)
@@ -241,7 +208,7 @@ class HookedSession:
                 caller = _new(SessionRunArgs, (fetches, feed_dict, None))
                 asked = self._ask(turn.turns, turn, turn.hooks, caller, self._hooks)
                 if asked.turn is not turn or run.off_steps <= 0:
-                    return self.complete(asked)  # they ask for something else, or have made a run
+                    return self.complete(asked)  # they ask for others, or have made a run
                 context = asked.context
             result = run.again(feed_dict)
             self.runs += 1
@@ -260,19 +227,10 @@ class HookedSession:
         run_metadata: Any = None,
         hooks: Iterable[SessionRunHook] | None = None,
     ) -> Any:
-        """Make one run of the raw session that carries the requests of the hooks.
-
-        Args:
-            caller: What its caller wants.
-            run_metadata: As for ``RawSession.run``.
-            hooks: Only these of the session's hooks take part; None: all that are due.
-
-        Raises:
-            RuntimeError: If a hook has asked to stop and ``hooks`` is not given.
-        """
+        """Make one run with all hooks that are due, or with ``hooks``."""
         chosen = self._hooks if hooks is None else self._scheduled(hooks)
         if not isinstance(caller.feed_dict, Mapping | None) or (hooks is not None and not chosen):
-            return self._raw.run(*caller, run_metadata)  # it says what is wrong
+            return self._raw.run(*caller, run_metadata)  # which says what is wrong
         with self._one_at_a_time:
             if hooks is None and not self._iteration.is_open:
                 self.check_stop("run")
@@ -283,18 +241,13 @@ class HookedSession:
                 self._let_go(asked.turn.hooks)
 
     def is_due(self) -> bool:
-        """Return whether a hook takes part in the next run; for runs that are made elsewhere."""
+        """Return whether a hook takes part in the next run, if that is made elsewhere."""
         step = (self._raw.global_step or 0) + self.stride
         reached = self.due.is_reached(step, self.runs + 1, StepPart.WHOLE, 0, math.inf)
         return bool(self._watching) or reached
 
     def ask(self, caller: SessionRunArgs, hooks: Sequence[ScheduledHook] | None = None) -> Asked:
-        """Ask the hooks that are due what they want of a run that ``caller`` wants.
-
-        Args:
-            caller: What that is.
-            hooks: Those that may take part; None: all but those that have to be named.
-        """
+        """Ask the hooks that are due, of ``hooks`` or all unnamed ones, what they want of a run."""
         hooks = self._hooks if hooks is None else hooks
         is_named = hooks is not self._hooks
         watching = () if is_named else self._watching
@@ -304,15 +257,15 @@ class HookedSession:
         )
         part = turns.part
         if part is StepPart.NONE and self.within_step:
-            part = StepPart.PART  # what waits for the end of the step waits in a run beside it, too
+            part = StepPart.PART  # a run beside the step does not end it
         step = (self._raw.global_step or 0) + (self.stride if part is StepPart.WHOLE else 0)
         due: Hooks = ()
         with self._lock:
             left = self._draws_left()  # 0: a step that draws, and does not count, has ended it
-            shared, epochs = self._shared_epochs, self._epochs
+            shared, epochs = self.shared_epochs, self._epochs
             is_told = shared is None or epochs is None or shared.are_at(epochs)
             if not is_told and turns.draws and not is_named:
-                left = 0  # the run that draws the first element of an epoch tells other ranks of it
+                left = 0  # the run that begins an epoch tells other ranks of it
             if is_named or self.due.is_reached(step, self.runs + 1, part, turns.draws, left):
                 due = self._due(hooks, step, part, turns.draws)
         try:
@@ -324,13 +277,7 @@ class HookedSession:
     def complete(
         self, asked: Asked, run: Callable[..., Any] | None = None, run_metadata: Any = None
     ) -> Any:
-        """Make the run and hand out the results.
-
-        Args:
-            asked: What it is asked for.
-            run: Makes it, and is called as ``RawSession.run`` is; None: the raw session does.
-            run_metadata: As for ``RawSession.run``.
-        """
+        """Make the run, by ``run`` or else the raw session, and hand out the results."""
         raw, (turn, caller, requests, context, step, hooks) = self._raw, asked
         checkpoint = raw.checkpoint if caller.feed_dict else None
         self._caller = caller
@@ -339,7 +286,7 @@ class HookedSession:
         except (TypeError, ValueError) as error:
             self._merger.note_bad_requests(error, caller, turn.requests_of(requests))
             raise
-        except good_ends():  # which a loop may catch with the errors of single elements
+        except good_ends():  # which a loop may catch
             self._note_data_end(turn)
             raise
         with self._lock:
@@ -370,23 +317,19 @@ class HookedSession:
             self.data_end = self._epochs.end
 
     def count_run(self, step: int) -> None:
-        """Count a run that was made elsewhere while no hook was due, and has led from ``step``."""
+        """Count a run that was made elsewhere from ``step`` on while no hook was due."""
         with self._lock:
             woken = self._count(None, step, self._hooks)
         self._wake(dict.fromkeys(woken, _NOTHING_HELD))
 
     def deliver_between_runs(self) -> None:
-        """Call ``after_run``, without a run, of hooks that have slept until somebody else acts.
-
-        As those that act on the evaluations of a framework do.
-        """
+        """Call ``after_run`` of hooks that have slept until somebody else acts."""
         step = self._raw.global_step or 0
         asleep = [it for it in self._hooks if it.step == it.time == it.run == math.inf]
         self._ask_next_due(asleep)
         self._wake({hook: _NOTHING_HELD for hook in asleep if step >= hook.step})
 
     def _wake(self, woken: Mapping[ScheduledHook, Held]) -> None:
-        """Call ``after_run`` of hooks between runs, with what an earlier run has held for them."""
         if woken:
             context = SessionRunContext(self._caller, self._raw, self._raw.global_step)
             with self._raw.after_own_run():
@@ -398,7 +341,7 @@ class HookedSession:
             self._ask_next_due([hook for hook in woken if hook.sleeps])
 
     def _answering(self, turn: Turn, result: Any, records: tuple[Any, Any]) -> Sequence[Answering]:
-        """Return the hooks that ``turn`` answers now, and keep the results of those that wait."""
+        """Return the hooks that ``turn`` answers now; hold the results of those that wait."""
         if not (turn.hooks and self._iteration.is_open):
             return turn.answering
         epochs = self._epochs_done(self._raw.global_step or 0)
@@ -409,36 +352,23 @@ class HookedSession:
         return [it for it in turn.answering if it not in waiting]
 
     def _epochs_done(self, step: int) -> float | Fraction:
-        """Return how many epochs are done at ``step``, if a hook goes by them."""
         if self._epochs is None or self.due.epoch == math.inf:
             return -math.inf
         return self._epochs.done_at(step)
 
     def _draws_left(self) -> float:
-        """Return how many runs may draw until an epoch ends for which a hook waits, or the data."""
+        """Return how many draws lead to the end of an epoch for a hook, or to that of the data."""
         return math.inf if self._epochs is None else self._epochs.draws_until(self.due.epoch)
 
     def _due(
         self, hooks: Sequence[ScheduledHook], step: int, part: StepPart, draws: int
     ) -> tuple[ScheduledHook, ...]:
-        """Return those of ``hooks`` that take part in the next run, which is to lead to ``step``.
-
-        Where runs overlap, a hook that is due takes part in one of them.
-
-        Args:
-            hooks: The hooks.
-            step: That step.
-            part: What the run does to the global step.
-            draws: How many elements of the data it takes.
-        """
         is_timed = self.due.time is not None or hooks is not self._hooks
         now = clock.monotonic() if is_timed else -math.inf
         run = self.runs + 1
-        epochs: float | Fraction = -math.inf
-        if self._epochs is not None and self.due.epoch < math.inf:
-            is_ahead = draws or self._epochs.input is None
-            epochs = self._epochs.done_at(step if is_ahead else self._raw.global_step or 0)
-        shared = self._shared_epochs if draws and hooks is self._hooks else None
+        is_ahead = draws or self._epochs is None or self._epochs.input is None
+        epochs = self._epochs_done(step if is_ahead else self._raw.global_step or 0)
+        shared = self.shared_epochs if draws and hooks is self._hooks else None
         if shared is not None and self._epochs is not None:
             shared.begin(self._epochs, run)
         due = [it for it in hooks if it.always or it.is_due(step, run, now, part, epochs)]
@@ -456,8 +386,7 @@ class HookedSession:
     def _may_ask(self, hook: ScheduledHook, epochs: float | Fraction) -> bool:
         """Return whether the next run has a later result for ``hook`` than one held back, if any.
 
-        It is that of the run which ends an epoch: the last one in the iteration. A hook that has
-        acted before the run, and is due at another time now, does not wait.
+        That is the run which ends an epoch: the last one in the iteration.
         """
         held = self._held_back.get(hook)
         if held is None or hook.epoch > held.epochs:
@@ -477,15 +406,7 @@ class HookedSession:
         caller: SessionRunArgs,
         hooks: Sequence[ScheduledHook],
     ) -> Asked:
-        """Ask the hooks that are ``due``, and find the turn of what they ask for.
-
-        Args:
-            turns: What ``caller`` and others ask for.
-            turn: The last one of these hooks, which may be it; None: there was none.
-            due: The hooks.
-            caller: What the caller asks for.
-            hooks: Those that the run may make due.
-        """
+        """Ask the hooks that are ``due``, and find their turn: perhaps the last one, ``turn``."""
         raw = self._raw
         step = raw.global_step
         context: SessionRunContext | None = None
@@ -508,7 +429,7 @@ class HookedSession:
                     if context.stop_requested:
                         self._note_stop(context, it.hook)
             except Exception as error:
-                add_note(error, hook_note(it.hook.name, "before_run"))
+                note_hook(error, it.hook.name, "before_run")
                 raise
         if turn is None:
             turn = turns.turn(due, caller, requests)
@@ -532,7 +453,7 @@ class HookedSession:
                 turn.run = made
                 return made.again(feed_dict), made, self._no_records
         elif run_metadata is None:
-            # TensorFlow's hooks get the metadata that their options have produced.
+            # TensorFlow's hooks get what their options have produced.
             _, run_metadata = raw.new_records() or (None, None)
         result = raw.run(fetches, feed_dict, options, run_metadata)
         no_options, no_metadata = self._no_records
@@ -542,23 +463,17 @@ class HookedSession:
     def _count(
         self, turn: Turn | None, before: int | None, hooks: Sequence[ScheduledHook]
     ) -> list[ScheduledHook]:
-        """Count a run; return those of ``hooks`` that the step it has led to has made due.
-
-        Args:
-            turn: The turn that was made; None: a run that was made elsewhere.
-            before: The step at which it began.
-            hooks: The hooks that it may make due.
-        """
+        """Count a run; return those of ``hooks`` that its step has made due."""
         step = self._raw.global_step or 0
         made = step - (before or 0)
-        part = StepPart.WHOLE if turn is None else turn.part
+        part = StepPart.WHOLE if turn is None else turn.turns.part
         if made > 0 and made != self.stride:
             self.stride = made
             self.repeat = None
         if part is not StepPart.NONE:
             self.within_step = part is StepPart.PART
         is_named = hooks is not self._hooks
-        if is_named:  # this run is not counted: the due runs of those that take part move instead
+        if is_named:  # it is not counted: the due runs of those that take part move instead
             for hook in hooks:
                 hook.run -= 1
         else:
@@ -576,50 +491,42 @@ class HookedSession:
             and (step >= hook.step or epochs >= hook.epoch)
             and hook.watched is None
             and hook not in asked
-            and not (self._iteration.is_open and hook.waits_in_iteration(epochs))
+            and not (self._iteration.is_open and (hook.waits or hook.is_due_by_epochs(epochs)))
         ]
 
     def check_iteration(self) -> None:
-        """Warn, once, of a checkpoint that was saved in the middle of an iteration of the loop."""
         saved_in, self.saved_in = self.saved_in, None
         if saved_in is None or saved_in == self.runs or self._warned_of_iteration:
             return
         self._warned_of_iteration = True
         _log.warning(
-            "%s was saved in the middle of an iteration: the loop feeds several runs before it "
-            "calls should_stop() again. A loop that resumes there begins the iteration anew, and "
-            "its result differs. Make the runs of an iteration inside `with session.iteration():`, "
-            "which saves after the last one",
+            "%s was saved in the middle of an iteration, which a loop that resumes there begins "
+            "anew: it feeds several runs before it calls should_stop() again. Make these inside "
+            "`with session.iteration():`, which saves after the last one",
             self._raw.checkpoint,
         )
 
     def _ask_next_due(self, hooks: Iterable[ScheduledHook], *, find: bool = False) -> None:
-        """Ask ``hooks`` when they are due; ``find``: look for the next of all in any case."""
         with self._lock:
             for hook in hooks:
                 was_always = hook.always
                 hook.ask_next_due(self.runs, self._epochs)
                 find = find or not (was_always and hook.always)
             if find:
-                self._find_next_due()
-
-    def _find_next_due(self) -> None:
-        if self.due.find(hook for hook in self._hooks if hook.watched is None):
-            self.wake()  # on all ranks alike, without a decision
-        self.repeat = None
+                self.repeat = None
+                if self.due.find(hook for hook in self._hooks if hook.watched is None):
+                    self.wake()  # on all ranks alike, without a decision
 
     def _expect(self, turn: Turn, caller: SessionRunArgs, run: PreparedRun | None) -> None:
-        """Let ``turn`` be made again until another hook is due, where ``run`` has just made it."""
+        """Let ``turn`` be made again until another hook is due."""
         with self._lock:
             self.repeat = None
             if run is None or caller.options is not None or not turn.recurs():
                 return
-            if self.stop_reason is not None:
-                return
-            if self._iteration.is_open and self._held_back:
-                return  # the first run after the iteration has other hooks
+            if self.stop_reason is not None or (self._iteration.is_open and self._held_back):
+                return  # the first run after an iteration has other hooks
             if run.steps != self.stride and (run.steps or self.due.step != math.inf):
-                return  # hooks have made steps too, or it makes none
+                return  # hooks have made steps, or it makes none
             draws = turn.turns.draws
             left = self._draws_left() if draws else math.inf
             step = self._raw.global_step or 0
@@ -638,11 +545,11 @@ class HookedSession:
 
     def _measure(self, added: ScheduledHook) -> None:
         secs = getattr(added.hook, "hook_secs", None)  # a foreign hook may lack it
-        if secs is not None:  # this hook measures all others, those before it too
+        if secs is not None:  # this hook measures all others
             self._hook_secs = secs
             for hook in (*self._by_id.values(), added):
                 hook.measure(secs)
-            self._watching = []  # hooks that are measured are called in every run instead
+            self._watching = []  # they are called in every run instead
         elif self._hook_secs is not None:
             added.measure(self._hook_secs)
 
@@ -655,36 +562,27 @@ def _in_order(
     answering: Sequence[Answering],
     woken: Collection[ScheduledHook],
 ) -> list[Answering]:
-    """Return those that a run answers, ``answering``, or has woken, in the order of ``hooks``."""
+    """Return those that a run answers or has woken, in the order of ``hooks``."""
     by_hook: dict[ScheduledHook, Answering] = {it[0]: it for it in answering}
     by_hook |= {hook: (hook, hook.after_run, None) for hook in woken if hook.after_run is not None}
     return [by_hook[hook] for hook in hooks if hook in by_hook]
 
 
-@dataclass
 class LiveSession:
     """A raw session in use, with its hooks and the coordinator of the threads beside it."""
 
-    raw: RawSession
-    coord: Coordinator
-    hooked: HookedSession
-    #: The hook that asked the coordinator to stop while the session opened, or None.
-    stopped_by: str | None = None
-
-    @classmethod
-    def of(cls, raw: RawSession, iteration: Iteration | None = None) -> LiveSession:
-        """Return ``raw`` with no hooks and no threads yet."""
-        coord = Coordinator(clean_stop_exception_types=())
-        return cls(raw, coord, HookedSession(raw, iteration))
+    def __init__(self, raw: RawSession, iteration: Iteration | None = None) -> None:
+        self.raw = raw
+        self.coord = Coordinator(clean_stop_exception_types=())
+        self.hooked = HookedSession(raw, iteration)
+        self.stopped_by: str | None = None  # the hook that asked while it opened
 
     @property
     def stop_reason(self) -> str | None:
-        """Why it is to stop: the hook or thread that has asked, or the end of the data; or None."""
         hooked = self.hooked
         return hooked.stop_reason or hooked.data_end or self.stopped_by or self.coord.stop_reason
 
     def close(self, grace_secs: float) -> None:
-        """Stop the threads, wait for them up to ``grace_secs``, and close the raw session."""
         self.coord.request_stop()
         try:
             self.coord.join(stop_grace_period_secs=grace_secs, ignore_live_threads=True)

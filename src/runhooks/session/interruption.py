@@ -1,15 +1,15 @@
-"""``Interruption``: SIGTERM and Ctrl-C end a loop well instead of in the middle of a step."""
+"""What a session sets up in its process: handlers of SIGTERM and Ctrl-C, and of the log."""
 
 from __future__ import annotations
 
-import inspect
+import logging
 import os
 import signal
 import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 from weakref import WeakMethod
 
@@ -17,20 +17,16 @@ from runhooks.stores.interruption import interrupt
 
 
 class Interruption:
-    """Inside ``with``, SIGTERM and the first SIGINT call ``on_interrupt(signal_number)``.
+    """Inside ``with``, SIGTERM and the first SIGINT call the method ``on_interrupt(number)``.
 
-    The callback only sets a flag, so that the loop finishes its step. It is called in the main
-    thread between two bytecodes, and must neither wait nor take a lock. The second SIGINT raises
-    KeyboardInterrupt at once. A handler of the user is called as well, after the callback; a signal
-    that the process ignores stays ignored.
+    It is called in the main thread between two bytecodes, and must neither wait nor take a lock.
+    The second SIGINT raises KeyboardInterrupt at once. A handler of the user is called after it; an
+    ignored signal stays ignored. From then on a handler of SIGCHLD raises no more: torch's would
+    break the step because a worker of a loader has got the signal too.
 
-    After the first one a handler of SIGCHLD raises no more: torch's would break the step because a
-    worker process of a loader has got the signal too.
-
-    Python handles signals in the main thread alone: entered in any other thread, or in a forked
-    child, this does nothing. Several may be left in any order and in any thread: a handler that is
-    still installed then does what the one before it would have done. If ``on_interrupt`` is a
-    method, it is left as well when the object of that method is gone.
+    In any other thread, or in a forked child, this does nothing. Several may be left in any order
+    and in any thread: a handler that is still installed then does what the one before it would have
+    done. It is left as well when the object of the method is gone.
     """
 
     def __init__(self, on_interrupt: Callable[[int], object]) -> None:
@@ -38,41 +34,31 @@ class Interruption:
         self._is_over = False
         self._process = os.getpid()
         self._previous: dict[int, Any] = {}
-        self._on_interrupt: Callable[[], Callable[[int], object] | None] = lambda: on_interrupt
-        if inspect.ismethod(on_interrupt):
-            # Python keeps the handlers, which must not keep a session alive that nobody closed.
-            self._on_interrupt = WeakMethod(on_interrupt, self._left_behind)
+        # The handlers must not keep a session alive that nobody closed.
+        self._on_interrupt = WeakMethod(on_interrupt, self._left_behind)
 
     def __enter__(self) -> Interruption:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGTERM, signal.SIGINT):
                 previous = _present(number, signal.getsignal(number))
-                # None: a handler that was not set from Python, and cannot be restored from here.
+                # None: one that was not set from Python, and cannot be restored from here.
                 if previous is not signal.SIG_IGN and previous is not None:
                     self._previous[number] = previous
                     signal.signal(number, self._handle)
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._leave()
-
     @property
     def _has_exited(self) -> bool:
-        """Whether its handler only hands on; in a forked child, every handler of before does."""
+        """Whether its handler only hands on, as all from before do in a forked child."""
         return self._is_over or os.getpid() != self._process
 
     def _left_behind(
         self, _: object, is_finalizing: Callable[[], bool] = sys.is_finalizing
     ) -> None:
         if not is_finalizing():  # else the modules it would need are gone
-            self._leave()
+            self.__exit__()
 
-    def _leave(self) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self._is_over = True
         if threading.current_thread() is threading.main_thread():
             own = self._handle, self._handle_child
@@ -83,7 +69,7 @@ class Interruption:
     def _take_over_child(self, number: int) -> None:
         is_taken = number in self._previous
         while not is_taken:
-            with suppress(Exception):  # it may be called, and raise, before it is taken over
+            with suppress(Exception):  # it may be called, and raise, until then
                 handler = signal.getsignal(number)
                 if callable(handler):
                     self._previous[number] = handler
@@ -96,14 +82,13 @@ class Interruption:
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         on_interrupt = self._on_interrupt()
-        # A forked child has this handler, too, but not the loop that would end.
         if self._has_exited or on_interrupt is None:
             _hand_on(number, frame, _present(number, self._handle))
             return
         self._take_over_child(signal.SIGCHLD)
         if number == signal.SIGINT:
             if self._interrupted:
-                interrupt()  # nor is a store waited for where the session is closed
+                interrupt()  # stores do not wait, either
                 raise KeyboardInterrupt
             self._interrupted = True
         on_interrupt(number)
@@ -134,3 +119,51 @@ def _hand_on(number: int, frame: FrameType | None, handler: Any) -> None:
     else:  # the system's own, which cannot be called from here
         signal.signal(number, handler)
         signal.raise_signal(number)
+
+
+_log = logging.getLogger("runhooks")
+_lock = threading.Lock()
+
+
+class _PlainLines(logging.Handler):
+    """Writes to what ``sys.stderr`` is when a line comes, until the program has handlers."""
+
+    sets_level = False  # of the log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            sys.stderr.write(f"{self.format(record)}\n")
+        except Exception:  # noqa: BLE001 - as all handlers: a log must not end a training
+            self.handleError(record)
+
+
+_PLAIN_LINES = _PlainLines()
+
+
+def show_log() -> None:
+    """Show lines of level INFO, which Python would drop, if no logging has been set up."""
+    with _lock:
+        if not _is_configured():
+            _log.addHandler(_PLAIN_LINES)
+            _log.addFilter(_step_aside)
+            if _log.level == logging.NOTSET:
+                _log.setLevel(logging.INFO)
+                _PLAIN_LINES.sets_level = True
+
+
+def _is_configured() -> bool:
+    others = [it for it in _log.handlers if it is not _PLAIN_LINES]
+    return bool(others or logging.getLogger().handlers or not _log.propagate)
+
+
+def _step_aside(record: logging.LogRecord) -> bool:
+    """Take the handler away once there are others; asked about a record before they are."""
+    if not _is_configured():
+        return True
+    with _lock:
+        _log.removeHandler(_PLAIN_LINES)
+        _log.removeFilter(_step_aside)
+        if _PLAIN_LINES.sets_level and _log.level == logging.INFO:
+            _log.setLevel(logging.NOTSET)
+        _PLAIN_LINES.sets_level = False
+    return record.levelno >= _log.getEffectiveLevel()

@@ -14,19 +14,17 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from types import TracebackType
 from typing import Any, NamedTuple
 
 from runhooks import arguments
 from runhooks.contract import CallableRuns, RawSession, SessionRunArgs, SessionRunHook, StopRequest
-from runhooks.errors import OutOfRangeError, cause, described, good_ends
+from runhooks.errors import cause, described, good_ends
 from runhooks.graph import get_default_graph
 from runhooks.ranks import Group, current_group
-from runhooks.session.agreement import Agreement
+from runhooks.session.agreement import Agreement, stopped
 from runhooks.session.hook_list import HookList, caught, raise_first, thread_failure
 from runhooks.session.hooked import ANOTHER, Iteration, LiveSession
-from runhooks.session.interruption import Interruption, tell_stopping
-from runhooks.session.plain_log import show_log
+from runhooks.session.interruption import Interruption, show_log, tell_stopping
 from runhooks.session.recoverable import RecoverableSession, RecoveryPolicy, run_watched
 from runhooks.session.scaffold import ChiefSessionCreator, Scaffold, SessionCreator, opener_of
 from runhooks.session.threads import Coordinator
@@ -68,7 +66,7 @@ _log = logging.getLogger("runhooks")
 
 
 class CoordinatedCreator(NamedTuple):
-    """The raw session and its coordinator, as TensorFlow's session has them; None after its end."""
+    """What TensorFlow's session has by this name; None after its end."""
 
     tf_sess: RawSession | None
     coord: Coordinator | None
@@ -77,18 +75,14 @@ class CoordinatedCreator(NamedTuple):
 class MonitoredSession(CallableRuns):
     """Runs the default graph with hooks, as ``tf.compat.v1.train.MonitoredSession`` does.
 
-    It calls the hooks (``runhooks.contract`` says when) and saves nothing by itself. If
-    the session is lost, it creates a new one and repeats the run, within the limits of
-    ``recovery``. The ``with`` block ends normally on OutOfRangeError and StopIteration.
+    It calls the hooks (``runhooks.contract`` says when) and saves nothing by itself. If the session
+    is lost, it creates a new one and repeats the run, within the limits of ``recovery``. The
+    ``with`` block ends normally on OutOfRangeError and StopIteration; ``close`` may be called
+    twice. A session that is dropped without ``close`` calls no ``end``, and releases the signals.
 
     In the main thread, SIGTERM and the first Ctrl-C make ``should_stop()`` true, so that the loop
     ends normally after the current step; a second Ctrl-C interrupts it. If the loop never calls it,
     one more run is made, and the next one raises OutOfRangeError.
-
-    It intentionally differs from TensorFlow's: if a thread under the coordinator fails, the loop
-    has failed and does not stop cleanly; recovery has a limit; ``end`` is called on every hook even
-    if another raises; ``close`` may be called twice. A session that is dropped without ``close``
-    calls no ``end``, and releases the signals.
 
     Args:
         session_creator: Creates the raw sessions; None: a ``ChiefSessionCreator()``.
@@ -111,24 +105,24 @@ class MonitoredSession(CallableRuns):
         self._graph = get_default_graph()
         self._hook_list = HookList(hooks)
         self._stop = StopRequest()
-        self._tests_stop = False  # whether should_stop() was ever called
-        self._calls_hooks = False  # whether a run with all hooks was ever made
+        self._tests_stop = False  # whether should_stop() was called
+        self._calls_hooks = False  # whether a run with all hooks was made
         self._asks_first = False  # whether run has to ask if it may
         self._runs_left = 0  # before run ends the loop, after a signal
         self._ends_step = False  # whether a stop waits for the end of the step
         self._iteration = Iteration()
-        self._agreement: Agreement | None = None  # with other ranks; None: there are none
+        self._agreement: Agreement | None = None
         self._is_over = False
         creator = session_creator or ChiefSessionCreator()
         says_chief = True
         if isinstance(creator, SessionCreator):  # not one of TensorFlow's
             creator.stop_request, says_chief = self._stop, creator.is_chief
         policy = recovery or RecoveryPolicy()
-        forget_interrupt()  # of a session before this one
+        forget_interrupt()
         with ExitStack() as at_end:
             at_end.enter_context(self._graph.in_use())
             if opener_of(self._graph).joins_ranks and current_group().size > 1:
-                policy = RecoveryPolicy(failures=0)  # one rank cannot go back without the others
+                policy = RecoveryPolicy(failures=0)  # no rank can go back alone
                 self._join(current_group(), says_chief)
             try:
                 with self._graph.as_default():
@@ -207,8 +201,8 @@ class MonitoredSession(CallableRuns):
             feed_dict: Values by tensor.
             options: Run options.
             run_metadata: Run metadata.
-            hooks: False: run without hooks. A list: run with only these hooks; a hook that is new
-                to the session begins now, and takes part in the runs that name it.
+            hooks: False: run without hooks. A list: run with only these hooks; one that is new to
+                the session begins now, and takes part in the runs that name it.
 
         Raises:
             RuntimeError: After ``close``; unless ``hooks`` is given, after a hook asked to stop.
@@ -229,7 +223,7 @@ class MonitoredSession(CallableRuns):
             except Exception as error:  # noqa: BLE001 - raised there, unless the session is lost
                 caller = SessionRunArgs(fetches, feed_dict)
                 return self._session.run_after(live, error, caller)
-            if result is not ANOTHER:  # the layers would only have handed it through
+            if result is not ANOTHER:
                 return result
         return self._run_through_layers(
             SessionRunArgs(fetches, feed_dict, options), run_metadata, hooks
@@ -238,7 +232,7 @@ class MonitoredSession(CallableRuns):
     def run_step_fn(self, step_fn: Callable[..., Any]) -> Any:
         """Call ``step_fn(step_context)`` and return its result.
 
-        Its only argument must be called ``step_context``, as in TensorFlow. It may run the raw
+        Its only argument must have that name, as in TensorFlow. It may run the raw
         ``step_context.session``, and call ``step_context.run_with_hooks``.
 
         Raises:
@@ -247,9 +241,7 @@ class MonitoredSession(CallableRuns):
         """
         check_step_fn(step_fn)
         self._check_open("run_step_fn")
-        if self._asks_first and self._agreement is None:
-            self._take_run(None)
-
+        self._take_run(None)
         return self._call(lambda live: step_fn(StepContext(live.raw, partial(self._run_in, live))))
 
     def should_stop(self) -> bool:
@@ -272,15 +264,9 @@ class MonitoredSession(CallableRuns):
         """Return a context for the runs of one iteration of the loop: a whole, or not at all.
 
         Checkpoints, evaluations and stops wait for the end of the ``with`` block, as do hooks with
-        ``first`` or ``last``, and those that are due by epochs; others act in its runs, as
-        elsewhere. A training that is resumed begins with a whole iteration, so its result is that
-        of an uninterrupted one. A session that is lost inside is not replaced: the error is raised.
-
-            while not session.should_stop():
-                with session.iteration():
-                    rollout = [session.run(act, hooks=False) for _ in range(128)]
-                    for batch in minibatches(rollout):
-                        session.run(train_op, feed_dict=batch)
+        ``first`` or ``last``, and those that are due by epochs (``docs/epochs.md``). A training
+        that is resumed begins with a whole iteration. A session that is lost inside is not
+        replaced: the error is raised.
 
         Raises:
             RuntimeError: Inside another iteration, after ``close``, or after a hook asked to stop.
@@ -293,7 +279,7 @@ class MonitoredSession(CallableRuns):
         self._session.call(lambda live: live.hooked.begin_iteration())
         try:
             yield
-        except good_ends():  # of the data: the loop ends well, and is saved as it is
+        except good_ends():  # of the data: the loop ends well
             self._end_iteration()
             raise
         finally:
@@ -303,10 +289,8 @@ class MonitoredSession(CallableRuns):
     def request_stop(self, reason: str = "request_stop was called") -> None:
         """Make ``should_stop()`` true. Any thread or signal handler may call it.
 
-        It refuses neither runs nor iterations: a loop that never calls ``should_stop()`` goes on,
-        unlike after a signal.
-
-        If several ranks train together, all of them stop before the same run.
+        All ranks that train together stop before the same run. It refuses neither runs nor
+        iterations: a loop that never calls ``should_stop()`` goes on, unlike after a signal.
         """
         (self._agreement or self._stop).ask(reason)
 
@@ -314,15 +298,13 @@ class MonitoredSession(CallableRuns):
         """End normally: call ``end`` on every hook, stop the threads, close the session.
 
         All of this is done even if a part raises; then the first error is raised, with notes on the
-        others. May be called again.
+        others.
         """
         self._close(None)
 
-    #: As in TensorFlow, where it goes by this name.
-    StepContext = StepContext
+    StepContext = StepContext  # as in TensorFlow
 
-    # Private names of TensorFlow's session that programs use: to find the hooks, or the session
-    # that a saver takes.
+    # Private names of TensorFlow's session that programs use.
 
     @property
     def _hooks(self) -> tuple[SessionRunHook, ...]:
@@ -353,12 +335,7 @@ class MonitoredSession(CallableRuns):
     def __enter__(self) -> MonitoredSession:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> bool:
+    def __exit__(self, kind: object, exc: BaseException | None, traceback: object) -> bool:
         if exc is not None and self._is_good_end(exc):
             self.request_stop(cause(exc))
             exc = None
@@ -372,8 +349,7 @@ class MonitoredSession(CallableRuns):
         hooks: Iterable[SessionRunHook] | bool | None,
     ) -> Any:
         self._check_open("run")
-        if self._asks_first and self._agreement is None:
-            self._take_run(hooks)
+        self._take_run(hooks)
         named = hooks if isinstance(hooks, bool | None) else list(hooks)
 
         def run(live: LiveSession) -> Any:
@@ -383,7 +359,7 @@ class MonitoredSession(CallableRuns):
             self._calls_hooks = True
             return self._call(run)
         if self._agreement is not None:
-            self._agreement.note_run_beside()
+            self._agreement.ran_beside = True
         return self._session.call(run)
 
     def _run_in(
@@ -396,7 +372,6 @@ class MonitoredSession(CallableRuns):
         *,
         hooks: Iterable[SessionRunHook] | bool | None = None,
     ) -> Any:
-        # None: all but those that joined later.
         named: list[SessionRunHook] | None = [] if hooks is False else None
         if not isinstance(hooks, bool | None):
             with self._graph.as_default():
@@ -408,7 +383,6 @@ class MonitoredSession(CallableRuns):
             raise RuntimeError(f"{method} was called on a closed session: create a new one")
 
     def _call(self, act: Callable[[LiveSession], Any]) -> Any:
-        """Let ``act`` make a run of the loop, which all ranks make."""
         if self._agreement is None:
             return self._session.call(act)
         return self._agreement.make_run(self._live(), partial(self._session.call, act))
@@ -417,7 +391,7 @@ class MonitoredSession(CallableRuns):
         self.request_stop(signal.Signals(number).name)
         self._ends_step = True
         if not self._tests_stop and not self._asks_first:
-            self._asks_first, self._runs_left = True, 1  # the caller may have decided on it already
+            self._asks_first, self._runs_left = True, 1  # the caller may be about to make one
         if number == signal.SIGINT:
             tell_stopping(b"" if self._is_over else b" after this step")
 
@@ -439,23 +413,24 @@ class MonitoredSession(CallableRuns):
 
     def _take_run(self, hooks: Iterable[SessionRunHook] | bool | None) -> None:
         if (
-            self._iteration.is_open
+            not self._asks_first
+            or self._agreement is not None
+            or self._iteration.is_open
             or self._finishes_step
             or (self._calls_hooks and hooks is not None and hooks is not True)
         ):
-            return  # a run beside those of the loop, as of an evaluation, is none of them
+            return  # it is beside the runs of the loop, as one of an evaluation
         if not self._runs_left:
-            raise self._stopped()
+            raise stopped(self.stop_reason)
         self._runs_left -= 1
 
     def _begin_iteration(self) -> None:
         """End a loop that does not ask ``should_stop()``: no run in an iteration does."""
         if self._agreement is not None:
             if self._agreement.should_stop(self._live()):
-                raise self._stopped()
+                raise stopped(self.stop_reason)
             return
-        if self._asks_first:
-            self._take_run(None)
+        self._take_run(None)
         if (live := self._session.session) is not None:
             live.hooked.check_stop("iteration")
 
@@ -463,17 +438,12 @@ class MonitoredSession(CallableRuns):
         self._iteration.is_open = False
         self._session.call(lambda live: live.hooked.end_iteration())
 
-    def _stopped(self) -> OutOfRangeError:
-        return OutOfRangeError(
-            f"Stopped by {self.stop_reason}. Check should_stop() in the loop to exit cleanly"
-        )
-
     def _is_good_end(self, error: BaseException) -> bool:
         """Return whether a loop that ``error`` has ended was at its end, and is to be saved.
 
-        Besides the end of the data, that is an input which fails before a step begins, after a stop
-        was requested: a signal to the process group also ends the workers of a loader. An error
-        that means the session is lost is not: the steps since the last checkpoint may be missing.
+        So is one whose input fails before a step begins, after a stop was requested: a signal to
+        the process group also ends the workers of a loader. If the session is lost, the steps since
+        the last checkpoint may be missing.
         """
         if isinstance(error, good_ends()):
             return True
@@ -486,14 +456,7 @@ class MonitoredSession(CallableRuns):
         return True
 
     def _close(self, error: BaseException | None) -> None:
-        """End the session: call ``end`` of the hooks, or ``on_exception``, and close it.
-
-        Args:
-            error: What has ended its loop; None: it ends well, if no thread has failed.
-
-        Raises:
-            BaseException: The first error other than ``error``, when all is done.
-        """
+        """End the session; its loop has ended by ``error``, or well if no thread has failed."""
         if self._is_over:
             return
         self._is_over = True
@@ -513,8 +476,8 @@ class MonitoredSession(CallableRuns):
                 if outcome is None and raw is not None:
                     errors += self._hook_list.end(raw)
                 else:
-                    lost = RuntimeError("the session was lost")
-                    self._hook_list.on_exception(raw, outcome or lost)
+                    outcome = outcome or RuntimeError("the session was lost")
+                    self._hook_list.on_exception(raw, outcome)
             finally:
                 closing = caught(self._session.close)
                 errors += [it for it in closing if not isinstance(it, good_ends())]
@@ -524,24 +487,21 @@ class MonitoredSession(CallableRuns):
             raise_first(errors, already=error)
 
     def _finish(self, raw: RawSession | None) -> BaseException | None:
-        """Wait for the ends of all ranks; return the error that ends this one instead."""
         if self._agreement is None:
             return None
         return next(iter(caught(partial(self._agreement.finish, self.global_step, raw))), None)
 
     def _blamed(self, error: BaseException, checkpoint: str | None) -> BaseException:
-        """Return ``error``, or the failure of another rank that it is an effect of."""
         return error if self._agreement is None else self._agreement.blame(error, checkpoint)
 
     def _leave(self, errors: Sequence[BaseException]) -> list[BaseException]:
-        """Leave the other ranks, because of the first of ``errors`` if there is one."""
         return [] if self._agreement is None else self._agreement.close(next(iter(errors), None))
 
 
 class SingularMonitoredSession(MonitoredSession):
     """A monitored session without recovery: if the session is lost, the error is raised.
 
-    Like ``tf.compat.v1.train.SingularMonitoredSession``. The arguments are those of
+    As ``tf.compat.v1.train.SingularMonitoredSession``, with the arguments of
     ``ChiefSessionCreator`` and ``MonitoredSession``.
     """
 

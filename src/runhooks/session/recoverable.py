@@ -47,10 +47,9 @@ class RecoveryPolicy:
     limit_secs: float = 1800.0
 
     def __post_init__(self) -> None:
-        secs = {name: value for name, value in vars(self).items() if name != "failures"}
         arguments.given(**vars(self))
         arguments.whole(0, failures=self.failures)
-        arguments.not_negative(**secs)
+        arguments.not_negative(**vars(self))
         arguments.finite(
             first_wait_secs=self.first_wait_secs, longest_wait_secs=self.longest_wait_secs
         )
@@ -71,18 +70,8 @@ class RecoveryPolicy:
 class RecoverableSession:
     """An open session that is replaced whenever it is lost, with the run that lost it repeated.
 
-    One thread replaces it: it closes the lost session, waits, and opens the next. Others that make
-    runs wait until it has; ``should_stop`` does not. A stop request ends a wait between two
-    attempts: one more is made at once.
-
-    Args:
-        graph: The graph that its sessions run.
-        creator: Creates them: a ``SessionCreator``, or one of TensorFlow's.
-        hooks: Started with each of them.
-        stop: Asked when the loop is to stop.
-        grace_secs: How many seconds threads may take to stop.
-        policy: How often, and for how long, it is replaced.
-        iteration: The iteration of the loop.
+    One thread replaces it. Others that make runs wait until it has; ``should_stop`` does not. A
+    stop request ends a wait between two attempts: one more is made at once.
     """
 
     def __init__(
@@ -98,7 +87,6 @@ class RecoverableSession:
         self._iteration = iteration
         self._graph = graph
         self._creator = creator
-        self._own_creator = creator if isinstance(creator, SessionCreator) else None
         self._hooks = hooks
         self._stop = stop
         self._grace_secs = grace_secs
@@ -111,25 +99,22 @@ class RecoverableSession:
         self._last_step: int | None = None
         self._last_checkpoint: str | None = None
         self._lost: tuple[int | None, Exception] | None = None
-        # Never held while anything of others is called or waited for.
+        # Never held during calls or waits of others.
         self._changed = threading.Condition()
         self._replacer: int | None = None  # the thread that replaces the session
         self._closing: LiveSession | None = None  # whose threads it waits for
         self._is_over = False
         self.recoveries = 0
-        #: The session in use; None while it is lost.
-        self.session: LiveSession | None = None
+        self.session: LiveSession | None = None  # None while it is lost
         self._replace()
 
     @property
     def global_step(self) -> int | None:
-        """The global step of the session in use, or of the last one."""
-        session = self.session  # which another thread may be replacing
+        session = self.session
         return self._last_step if session is None else session.raw.global_step
 
     @property
     def is_within_step(self) -> bool:
-        """Whether more runs belong to what the last one has begun: ``HookedSession.is_within``."""
         session = self.session
         return session is not None and session.hooked.is_within
 
@@ -144,7 +129,7 @@ class RecoverableSession:
         try:
             return bool(self.call(_should_stop))
         except Exception:
-            if self.session is None:  # there is none that could be closed
+            if self.session is None:  # nothing to close
                 raise
             return True
 
@@ -166,11 +151,7 @@ class RecoverableSession:
                 del lost_by  # its traceback holds this frame
 
     def run_after(self, session: LiveSession, error: Exception, caller: SessionRunArgs) -> Any:
-        """Repeat a run in which ``session`` has raised ``error`` in a new one, if it is lost.
-
-        Raises:
-            Exception: ``error``, or that of a thread, if no other session is to be had.
-        """
+        """Repeat a run, in which ``session`` has raised ``error``, in a new one, if it is lost."""
         try:
             _raise_cause(session, error)
         except Exception as cause:
@@ -181,10 +162,7 @@ class RecoverableSession:
         return self.call(partial(run_watched, caller=caller))
 
     def finish(self, reason: str) -> None:
-        """Replace no session any more; wait until a thread that does so now is done.
-
-        ``reason``: why it is asked to stop, and so to make one more attempt.
-        """
+        """Replace no session any more; ``reason`` ends the waits of a thread that does so now."""
         with self._changed:
             self._is_over = True
             if self._replacer not in (None, threading.get_ident()):
@@ -192,7 +170,6 @@ class RecoverableSession:
                 self._changed.wait_for(lambda: self._replacer is None)
 
     def close(self) -> None:
-        """Close the session in use."""
         with self._changed:
             session = self.session
             if session is None:
@@ -200,17 +177,14 @@ class RecoverableSession:
             self._last_step = self.global_step
             self._last_checkpoint = session.raw.checkpoint or self._last_checkpoint
             self._closing, self.session = session, None
-            self._changed.notify_all()  # its threads may wait for the next
+            self._changed.notify_all()
         try:
             session.close(self._grace_secs)
         finally:
             self._closing = None
 
     def _means_loss(self, error: Exception, session: LiveSession) -> bool:
-        """Return whether ``error`` means that ``session`` is lost, or is an effect of that.
-
-        A run that waited for the one that lost it finds it closed.
-        """
+        """Return whether ``error`` has lost ``session``, or found it closed as it was lost."""
         if self._is_lost(error):
             return True
         with self._changed:
@@ -222,15 +196,7 @@ class RecoverableSession:
     def _replace(
         self, lost: LiveSession | None = None, error: Exception | None = None
     ) -> LiveSession:
-        """Return the session that comes after ``lost``, opened if no other thread has done so.
-
-        Args:
-            lost: The session that the caller has found lost; None: it has found none.
-            error: By which it was lost.
-
-        Raises:
-            Exception: The last error, if no other session is to be had.
-        """
+        """Return the session after ``lost``, opened if no thread has; or raise the last error."""
         if self._replacer == threading.get_ident():
             raise RuntimeError(
                 "the monitored session was used while it opens: in after_create_session, use the "
@@ -240,7 +206,7 @@ class RecoverableSession:
             with self._changed:
                 self._wait_for_replacer(error)
                 if self.session is not None and self.session is not lost:
-                    return self.session  # another thread has been faster
+                    return self.session
                 if self._is_over:
                     raise error or ClosedSessionError("the session is closed: create a new one")
                 error = error if self.session is lost else None
@@ -250,7 +216,7 @@ class RecoverableSession:
                     self._close_after(error)
                 try:
                     return self._open()
-                except Exception as failed:  # noqa: BLE001 - raised there, unless it is tried again
+                except Exception as failed:  # noqa: BLE001 - raised there
                     error = failed
         finally:
             del error  # its traceback holds this frame
@@ -263,7 +229,7 @@ class RecoverableSession:
         while self._replacer is not None:
             if self._is_waited_for():
                 raise error or ClosedSessionError(
-                    "the session is lost, and this thread, which was started beside it, is to stop"
+                    "the session is lost, and this thread, started beside it, is to stop"
                 )
             self._changed.wait()
 
@@ -272,15 +238,14 @@ class RecoverableSession:
         return closing is not None and closing.coord.has_registered(threading.current_thread())
 
     def _open(self) -> LiveSession:
-        """Open a session with its threads and hooks, at the start and at each recovery alike."""
-        opener, own = opener_of(self._graph), self._own_creator
+        opener = opener_of(self._graph)
+        own = self._creator if isinstance(self._creator, SessionCreator) else None
         with self._graph.as_default():
             opener.prepare_graph()
-            # The creator finalizes the scaffold, and then calls open_chief or try_worker of opener.
             raw: RawSession = opener.as_raw_session(self._creator.create_session())
         raw.recoveries = self.recoveries + (self._lost is not None)
         raw.stop_request = self._stop
-        session = LiveSession.of(raw, self._iteration)
+        session = LiveSession(raw, self._iteration)
         try:
             if own is not None and own.restores_from:
                 _check_found(raw, self._last_checkpoint, own.restores_from)
@@ -290,7 +255,7 @@ class RecoverableSession:
         except BaseException:
             session.close(self._grace_secs)
             raise
-        # A worker restores what the chief has saved, and does not have the chief's hooks.
+        # A worker restores the states of the chief's hooks, and lacks these.
         if own is not None and own.is_chief and current_group().is_chief:
             self._hooks.compare_states(raw)
         self.session = session
@@ -301,10 +266,7 @@ class RecoverableSession:
         """Close the session that ``error`` has lost, and wait; raise ``error`` to give up."""
         if not self._is_lost(error):
             if self._lost is not None:
-                add_note(
-                    error,
-                    f"while replacing the session that was lost by {described(self._lost[1])}",
-                )
+                add_note(error, f"while replacing the session lost by {described(self._lost[1])}")
             raise error
         step = self.session.raw.global_step if self.session is not None else None
         if self._has_progressed(step):
@@ -337,7 +299,6 @@ class RecoverableSession:
         return self._furthest is None or step > self._furthest
 
     def _note_end(self, error: Exception) -> None:
-        """Note on ``error`` why it is the last one."""
         assert self._lost is not None
         (_, first), self._lost = self._lost, None
         if self._policy.failures == 0:
@@ -352,14 +313,13 @@ class RecoverableSession:
         )
 
     def _count_recovery(self, raw: RawSession) -> None:
-        """Count and log the recovery, if a session was lost before ``raw`` was opened."""
         if self._lost is None:
             return
         step = raw.global_step
         resumed = "resumed from" if raw.checkpoint is not None else "started over at"
         (lost_at, error), self._lost = self._lost, None
         self.recoveries += 1
-        # Only in words: the traceback of the error holds the lost session, and a log may hold on.
+        # In words: the traceback of the error, which a log may keep, holds the session.
         cause = described(error)
         if step is None:
             _log.warning("session lost and replaced: %s", cause)
@@ -378,9 +338,8 @@ def _check_whole(is_within: bool, error: Exception) -> None:
     if is_within:
         add_note(
             error,
-            "the session was lost in an iteration, or between the runs of one step: only your loop "
-            "can make the runs before this one again. Start the program again; it goes on from the "
-            "last checkpoint",
+            "the session was lost in an iteration, or between the runs of one step, which only "
+            "your loop can make again: start the program again, from the last checkpoint",
         )
         raise error
 
@@ -421,7 +380,6 @@ def _should_stop(session: LiveSession) -> bool:
 def _check_found(
     raw: RawSession, last_checkpoint: str | None, restores_from: str | os.PathLike[str]
 ) -> None:
-    """Raise UnavailableError if a checkpoint that was there before is out of sight."""
     directory = os.fspath(restores_from)
     lies_there = [
         path is not None and Path(path).parent == Path(directory)
@@ -436,19 +394,18 @@ def _check_found(
 
 
 def _check_objects(graph: BaseGraph, raw: RawSession) -> None:
-    """Raise FailedPreconditionError if a lost session has left its objects in mid-run."""
     objects = graph.objects
     if objects is None:
         return
     if raw.recoveries and objects.changed:
         raise FailedPreconditionError(
             f"the session was lost and there is no checkpoint to restore: its steps have changed "
-            f"{objects} in place, which cannot be undone; give checkpoint_dir"
+            f"{objects} in place; give checkpoint_dir"
         )
     if objects.changed:
         _log.warning(
-            "the session starts at step %s with %s as an earlier session has left them: restore a "
-            "checkpoint, or make them and the graph anew, if that is not intended",
+            "the session starts at step %s with %s as an earlier session has left them: if that "
+            "is not intended, restore a checkpoint, or make them and the graph anew",
             *(raw.global_step, objects),
         )
     objects.settle()

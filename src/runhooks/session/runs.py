@@ -8,12 +8,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from types import NoneType
 from typing import Any
 
 import numpy as np
 
+from runhooks.arrays.array_library import ArrayLibrary
+from runhooks.arrays.registry import NO_LIBRARY, NUMPY, library_of
 from runhooks.contract import PreparedRun
 from runhooks.errors import OutOfRangeError, add_note
+from runhooks.graph.base import Framework
 from runhooks.graph.engine import AssignedError, BoundBody
 from runhooks.graph.evaluate import evaluate, outputs_of, ready
 from runhooks.graph.graph import Graph
@@ -23,12 +27,7 @@ from runhooks.graph.passes import EndedByError
 from runhooks.graph.plan import Plan, make_plan
 from runhooks.graph.source import Source
 from runhooks.graph.step_result import described
-from runhooks.session.feeds import Converter, converter
-from runhooks.session.inputs import SessionInputs
-from runhooks.session.states import VariableValues
-
-#: The keys of a feed_dict, each with a function that checks and converts the value.
-Feeds = Sequence[tuple[Any, Converter]]
+from runhooks.session.states import SessionInputs, VariableValues
 
 #: New values of variables on the host.
 Counted = Mapping[Variable, Any]
@@ -37,42 +36,19 @@ _NOTHING_COUNTED: dict[Variable, Any] = {}
 
 
 class BoundRun(PreparedRun):
-    """The run of ``plan`` in one session: head, body and tail, of which some may be empty.
-
-    Args:
-        fetches: What is asked for.
-        feeds: The keys of the feed_dict.
-        plan: What to run.
-        graph: The graph.
-        held: The variables of the session, among them all that the run needs.
-        inputs: Its inputs.
-    """
+    """The run of a plan in one session: head, body and tail, of which some may be empty."""
 
     __slots__ = (
         *("_body", "_changes", "_counter", "_counters", "_cuts", "_delta", "_engine", "_feeds"),
         *("_head", "_held", "_increments", "_inputs", "_is_given", "_is_operation", "_is_phased"),
-        *(
-            "_opened",
-            "_places",
-            "_plan",
-            "_read",
-            "_read_span",
-            "_read_spans",
-            "_sources",
-            "_span",
-            "_tail",
-        ),
+        *("_opened", "_places", "_plan", "_read", "_read_span", "_read_spans", "_sources"),
+        *("_span", "_tail"),
     )
 
     def __init__(
-        self,
-        fetches: Any,
-        feeds: Feeds,
-        plan: Plan,
-        graph: Graph,
-        held: VariableValues,
-        inputs: SessionInputs,
+        self, fetches: Any, planned: PlannedRun, held: VariableValues, inputs: SessionInputs
     ) -> None:
+        plan, graph = planned.plan, planned.graph
         self._is_phased = not _only_counts(plan)
         counts = () if self._is_phased else plan.head
         increments: Counter[Variable] = Counter()  # a run may count one twice
@@ -80,17 +56,17 @@ class BoundRun(PreparedRun):
             if op.assigns is not None:
                 increments[op.assigns] += op.args[0]
         self._increments = list(increments.items())
-        is_one = len(increments) == 1
-        self._counter: Variable | None
-        self._counter, self._delta = self._increments[0] if is_one else (None, 0)
+        self._counter: Variable | None = None
+        if len(increments) == 1:
+            self._counter, self._delta = self._increments[0]
         steps = sum(delta for counter, delta in self._increments if counter is held.step_variable)
-        super().__init__(fetches, (key for key, _ in feeds), steps)
+        super().__init__(fetches, (key for key, _ in planned.feeds), steps)
         self._plan = plan
         self._head, self._tail = ready(plan.head), ready(plan.tail)
         self._engine = graph.engine
         self._held = held
         self._opened = inputs
-        self._feeds = feeds
+        self._feeds = planned.feeds
         self._inputs = plan.inputs
         self._counters = () if self._is_phased else plan.counters
         self._sources = [*plan.feeds, *(t for op in plan.inputs for t in op.outputs)]
@@ -103,9 +79,8 @@ class BoundRun(PreparedRun):
         self._body = BoundBody(_nothing) if is_empty else graph.bind(plan.body, held.structures)
         assigned = [held.places[variable] for variable in plan.body.assigned]
         kept = [held.places[variable] for variable in plan.body.kept]
-        spans = _joined([*assigned, *kept])
+        self._read_spans = spans = _joined([*assigned, *kept])
         self._read_span = spans[0] if len(spans) == 1 else None
-        self._read_spans = spans
         spans = _joined(assigned)
         start = min(it.start for it in spans)
         self._span = slice(start, max(it.stop for it in spans))
@@ -119,7 +94,6 @@ class BoundRun(PreparedRun):
         )
 
     def again(self, feed_dict: Any) -> Any:
-        """Make the run, and return the values of the fetches. An off-step is as fast as this is."""
         held, body = self._held, self._body
         with held.lock:
             try:
@@ -127,7 +101,7 @@ class BoundRun(PreparedRun):
                 values, counted = None, _NOTHING_COUNTED
                 if self._is_phased:
                     given, values, counted = self._compute_head(given)
-                if held.last is not self:  # only now: the source of an input may look at variables
+                if held.last is not self:  # the source of an input may have looked at variables
                     held.make_last(self)
                 args = held.parts[self._read_span] if self._read_span else self._read_parts()
                 args += given
@@ -142,7 +116,7 @@ class BoundRun(PreparedRun):
                     or held.changes != changes
                     or body.compilation.since is not None
                 ):
-                    self._note_unusual(args, changes)
+                    self._check_inside(args, changes)
                 rest = new.pop()
                 if values is not None:
                     self._compute_tail(new, rest, values, counted)
@@ -150,7 +124,7 @@ class BoundRun(PreparedRun):
                 held.changes += self._changes
                 if self._counter is None:
                     self._land(new, counted)
-                else:  # most runs make one step: as ``_land`` does, without the call
+                else:  # most runs: as ``_land`` does, without the call
                     if self._cuts:
                         new = self._with_those_between(new)
                     count = held.counters[self._counter] + self._delta
@@ -161,7 +135,7 @@ class BoundRun(PreparedRun):
                     return None
                 return self._read(self._fetched(new, rest) if values is None else values)
             except BaseException:
-                self.off_steps = 0  # what it has drawn is gone, and may have ended an epoch
+                self.off_steps = 0  # what it has drawn may have ended an epoch
                 raise
 
     def foresee(self, off_steps: float) -> None:
@@ -177,14 +151,13 @@ class BoundRun(PreparedRun):
                 self._note_given(error, args)
             return
         held = self._held
-        held.update_parts(error.new)
-        held.counters.update((it, held.counters[it] + delta) for it, delta in self._increments)
-        held.counters.update((it, int(value)) for it, value in counted.items())
-        _note_landed(error.error, "by what else was asked for")
+        for variable, new in error.new.items():
+            held.parts[held.places[variable]] = new
+        held.counters |= self._counts(counted)
+        _note_landed(error.error)
         raise error.error from None
 
     def _note_given(self, error: Exception, args: Sequence[Any]) -> None:
-        """Note on ``error`` the forms of what the run was fed and has drawn."""
         given = self._plan.body.given
         forms = {
             tensor: described(self._engine, value)
@@ -198,26 +171,20 @@ class BoundRun(PreparedRun):
             if drawn and op.type == "Inputs":
                 add_note(error, f"the run has drawn {', '.join(drawn)} from {op.name!r}")
 
-    def _note_unusual(self, args: Sequence[Any], changes: int) -> None:
-        if self._body.compilation.since is not None:
-            self._body.log()
-        if self._held.last is not self or self._held.changes != changes:
-            self._check_inside(args)
-
     def _fetched(self, new: list[Any], rest: Any) -> Sequence[Any]:
         try:
             return self._body.fetched(new, rest)
         except BaseException as error:
-            _note_landed(error, "by what else was asked for")
+            _note_landed(error)
             raise
 
-    def _check_inside(self, before: Sequence[Any]) -> None:
-        """Check what a run inside this run has done.
-
-        Raises:
-            RuntimeError: If the session is closed, or if it has assigned what this run assigns too.
-        """
+    def _check_inside(self, before: Sequence[Any], changes: int) -> None:
+        """Log a compilation, and check what a run inside this run has done."""
         held, start = self._held, 0
+        if self._body.compilation.since is not None:
+            self._body.log()
+        if held.last is self and held.changes == changes:
+            return
         held.make_last(self)
         if self._engine.donates:
             return
@@ -232,11 +199,8 @@ class BoundRun(PreparedRun):
             start = end
 
     def _taken(self, feed_dict: Any) -> list[Any]:
-        """Return what is fed and drawn, in the order of ``_sources``.
-
-        If the host computes nothing of it, return what the body is given.
-        """
-        # Each step goes through this: a comprehension or a call for each value would show.
+        """Return what is fed and drawn, in the order of ``_sources``; or what the body is given."""
+        # Comprehensions or calls for each value would show in each step.
         taken: list[Any] = []
         for key, convert in self._feeds:
             taken.append(convert(feed_dict[key]))
@@ -290,29 +254,28 @@ class BoundRun(PreparedRun):
         except BaseException as error:
             if new and plan.body.donate and self._engine.donates:
                 self._land(new, counted)  # the old values are gone
-                _note_landed(error, "on the host")
+                _note_landed(error)
             raise
         held.check_open()
 
     def _land(self, new: list[Any], counted: Counted) -> None:
-        """Give the variables their new values: all or, if a signal raises an error, none.
-
-        Args:
-            new: The parts of those that the body assigns.
-            counted: The values of those that the host assigns, but for ``_increments``.
-        """
-        counters = self._held.counters
+        """Give the variables their new values: all or, if a signal raises an error, none."""
+        held = self._held
         if self._cuts:
             new = self._with_those_between(new)
-        landing = {it: int(value) for it, value in counted.items()}
-        landing.update((it, counters[it] + delta) for it, delta in self._increments)
+        counts = self._counts(counted)
         # Signals are handled after a call or a jump, and there is none between these two.
-        self._held.parts[self._span] = new
-        counters |= landing
+        held.parts[self._span] = new
+        held.counters |= counts
+
+    def _counts(self, counted: Counted) -> dict[Variable, int]:
+        counts = {it: int(value) for it, value in counted.items()}
+        for counter, delta in self._increments:
+            counts[counter] = self._held.counters[counter] + delta
+        return counts
 
     def _read_parts(self) -> list[Any]:
-        parts = self._held.parts
-        return [part for span in self._read_spans for part in parts[span]]
+        return [part for span in self._read_spans for part in self._held.parts[span]]
 
     def _with_those_between(self, new: list[Any]) -> list[Any]:
         """Return the parts in ``_span``, given new values of those in ``_cuts``."""
@@ -329,7 +292,6 @@ def _nothing(*args: Any) -> list[Any]:
 
 
 def _joined(spans: Sequence[slice]) -> list[slice]:
-    """Return ``spans`` with those that follow each other made one."""
     joined: list[slice] = []
     for span in spans:
         if joined and joined[-1].stop == span.start:
@@ -350,21 +312,15 @@ def _only_counts(plan: Plan) -> bool:
     )
 
 
-def _note_landed(error: BaseException, where: str) -> None:
-    """Note on ``error`` that variables have their new values, though it was raised ``where``."""
+def _note_landed(error: BaseException) -> None:
     add_note(
         error,
-        "the variables have their new values all the same: the device had given up the old ones "
-        f"when this was raised {where}",
+        "the variables have their new values all the same: the device had given up the old ones",
     )
 
 
 def _note_draw(op: Operation, error: Exception) -> None:
-    """Note on ``error`` that it came out of the input of ``op``.
-
-    Raises:
-        OutOfRangeError: If it is the StopIteration at the end of the input.
-    """
+    """Note on ``error`` that it came out of an input; raise OutOfRangeError at its end."""
     if isinstance(error, StopIteration):
         source: Source = op.args[0]
         passes = "" if source.epochs is None else f" (epochs={source.epochs})"
@@ -376,34 +332,19 @@ def _note_draw(op: Operation, error: Exception) -> None:
 class PlannedRun:
     """One set of fetches and feeds, made ready to run. It holds nothing of any session.
 
-    Args:
-        graph: The graph they belong to.
-        fetches: As for ``Session.run``.
-        feed_keys: The keys of the feed_dict as the caller writes them, in their order.
-
-    Raises:
-        ValueError, TypeError: As ``make_plan``.
-
     Attributes:
-        inputs: The inputs that it must have opened.
         changed: The variables that a run changes.
-        variables: The variables that a session must have before it runs this, in the order of the
-            graph.
+        variables: Those that a session must have before it runs this, in the order of the graph.
     """
 
     def __init__(self, graph: Graph, fetches: Any, feed_keys: tuple[Any, ...]) -> None:
-        self._graph = graph
-        self._plan = plan = make_plan(graph, fetches, feed_keys)
+        self.graph = graph
+        self.plan = plan = make_plan(graph, fetches, feed_keys)
         fed, put = zip(feed_keys, plan.feeds, strict=True), graph.engine.put
-        self._feeds = [(key, converter(tensor, put)) for key, tensor in fed]
-        self.inputs = plan.inputs
+        self.feeds = [(key, converter(tensor, put)) for key, tensor in fed]
         self.changed = {*plan.body.assigned, *_assigned_on_host(plan)}
         needed = {*self.changed, *plan.body.kept, *plan.counters}
         self.variables = sorted(needed, key=lambda variable: variable.op.number)
-
-    def bound(self, fetches: Any, values: VariableValues, inputs: SessionInputs) -> BoundRun:
-        """Return its run in the session with these variables and inputs."""
-        return BoundRun(fetches, self._feeds, self._plan, self._graph, values, inputs)
 
 
 def _assigned_on_host(plan: Plan) -> Iterable[Variable]:
@@ -422,3 +363,167 @@ def _conform(name: str, old: Any, new: Any) -> np.int64:
     if not -(2**63) <= int(array) < 2**63:
         raise ValueError(f"variable {name!r} is an int64 on the host, and cannot hold {array}")
     return np.int64(array)
+
+
+Converter = Callable[[Any], Any]
+
+_ARRAYS = (np.ndarray, np.generic)
+_NUMBERS = (bool, int, float, complex)
+
+_PARTS = (Tensor, Operation)
+_FEED_DICT = (Mapping, NoneType)
+
+
+def check_arguments(engine: Framework, feed_dict: Any, options: Any, run_metadata: Any) -> None:
+    """Raise ValueError or TypeError if these are no arguments of ``Session.run``."""
+    if type(feed_dict) is not dict and not isinstance(feed_dict, _FEED_DICT):
+        raise TypeError(
+            f"feed_dict must map tensors to values, got {feed_dict!r}; "
+            "to fetch several tensors, give them as one list"
+        )
+    if options is not None or run_metadata is not None:
+        raise ValueError(
+            f"the {engine.name} engine has neither run options nor run metadata: "
+            "options and run_metadata must be None"
+        )
+
+
+def converter(tensor: Tensor, put: Converter | None = None) -> Converter:
+    """Return a function from the caller's value to the one to feed, which raises naming the tensor.
+
+    A list becomes an array. For a placeholder with a dtype, arrays of the same kind are converted;
+    floats do not become integers. What is fed to a variable is not ``put``.
+    """
+    if isinstance(tensor, Variable) and tensor.on_host:
+        return lambda value: _array(tensor, value, np.dtype(np.int64), ())[()]
+    is_placeholder = tensor.op.type in ("Placeholder", "PlaceholderWithDefault")
+    dtype, shape = tensor.op.args if is_placeholder else (None, None)
+    is_any = dtype is None and shape is None
+    convert = _alike(tensor) if is_any else _formed(tensor, dtype, shape)
+    if put is None or isinstance(tensor, Variable):
+        return convert
+    return lambda value: put(convert(value))
+
+
+def _alike(tensor: Tensor) -> Converter:
+    """Return the converter of a tensor that takes any value; its class says if it is fed as is."""
+    fed_as_is: type | None = None
+
+    def convert(value: Any) -> Any:
+        nonlocal fed_as_is
+        if value.__class__ is fed_as_is:
+            return value
+        converted = _any_value(tensor, value)
+        if converted is value:
+            fed_as_is = value.__class__
+        return converted
+
+    return convert
+
+
+def _formed(
+    tensor: Tensor, dtype: np.dtype[Any] | None, shape: tuple[int | None, ...] | None
+) -> Converter:
+    """Return the converter of a tensor with a dtype or a shape, which knows what fits as it is."""
+    kind: Any = None
+    its_dtype: Any = None
+    its_shape: Any = None
+
+    def convert(value: Any) -> Any:
+        nonlocal kind, its_dtype, its_shape
+        if value.__class__ is kind and value.dtype == its_dtype and value.shape == its_shape:
+            return value
+        converted = _array(tensor, value, dtype, shape)
+        if converted is value and isinstance(value, _ARRAYS):
+            kind, its_dtype, its_shape = value.__class__, value.dtype, value.shape
+        return converted
+
+    return convert
+
+
+def _any_value(tensor: Tensor, value: Any) -> Any:
+    if value.__class__ is list:
+        try:
+            array = np.asarray(value)
+        except ValueError as error:
+            raise ValueError(f"feed_dict: {tensor.name!r} must be fed an array: {error}") from None
+        return value if array.dtype.hasobject else array
+    if value is None or isinstance(value, _PARTS):
+        raise TypeError(f"feed_dict: {tensor.name!r} must be fed a value, got {value!r}")
+    if isinstance(tensor, Variable) and isinstance(value, _NUMBERS):
+        return np.asarray(value)
+    return value
+
+
+def _array(
+    tensor: Tensor, value: Any, dtype: np.dtype[Any] | None, shape: tuple[int | None, ...] | None
+) -> Any:
+    value = _any_value(tensor, value)
+    if not isinstance(value, _ARRAYS) and (library := library_of(value)) not in (NUMPY, NO_LIBRARY):
+        return _library_array(tensor, library, value, dtype, shape)
+    array: Any = value if isinstance(value, _ARRAYS) else np.asarray(value)
+    if array.dtype.hasobject:
+        raise TypeError(
+            f"feed_dict: {tensor.name!r} must be fed an array, got {type(value).__name__}"
+        )
+    _check_shape(tensor, array.shape, shape)
+    return array if dtype is None or array.dtype == dtype else _cast(tensor, array, dtype)
+
+
+def _library_array(
+    tensor: Tensor,
+    library: ArrayLibrary,
+    value: Any,
+    dtype: np.dtype[Any] | None,
+    shape: tuple[int | None, ...] | None,
+) -> Any:
+    """Check an array of another library; it stays where it is unless it must be converted."""
+    its_shape, its_dtype = library.host_form(value)
+    _check_shape(tensor, its_shape, shape)
+    if dtype is None or its_dtype == dtype:
+        return value
+    _check_cast(tensor, its_dtype, dtype)
+    if hasattr(value, "astype"):
+        return value.astype(dtype)
+    return library.from_numpy(_cast(tensor, library.to_numpy(value), dtype), value)
+
+
+def _check_shape(
+    tensor: Tensor, got: tuple[int, ...], shape: tuple[int | None, ...] | None
+) -> None:
+    if shape is not None and not (
+        len(got) == len(shape)
+        and all(want is None or want == size for size, want in zip(got, shape, strict=True))
+    ):
+        raise ValueError(
+            f"feed_dict: {tensor.name!r} must have the shape {_text(shape)}, got {_text(got)}"
+        )
+
+
+def _cast(tensor: Tensor, array: Any, dtype: np.dtype[Any]) -> Any:
+    _check_cast(tensor, array.dtype, dtype)
+    cast = array.astype(dtype)
+    if dtype.kind in "iu" and not np.array_equal(cast, array):
+        raise ValueError(f"feed_dict: {tensor.name!r} is {dtype}, which cannot hold all of {array}")
+    return cast
+
+
+def _check_cast(tensor: Tensor, dtype: Any, into: np.dtype[Any]) -> None:
+    if into.kind == "V":  # bfloat16 and its like, which NumPy casts but has no kind for
+        may_cast = dtype.kind in "fV"
+    elif into.kind in "iu" and dtype.kind in "iu":  # the values decide
+        may_cast = True
+    else:
+        try:
+            may_cast = np.can_cast(dtype, into, "same_kind")
+        except TypeError:
+            may_cast = False
+    if not may_cast:
+        raise TypeError(
+            f"feed_dict: {tensor.name!r} must have the dtype {into}, got {dtype}: convert it "
+            "before feeding it"
+        )
+
+
+def _text(shape: tuple[int | None, ...]) -> str:
+    return str(["any" if size is None else size for size in shape]).replace("'", "")

@@ -1,8 +1,4 @@
-"""``Scaffold`` and ``SessionCreator``: what a session needs, and who creates it.
-
-A creator finalizes its scaffold and lets the graph's opener make the session: ``OwnOpener`` for
-graphs of runhooks.
-"""
+"""``Scaffold`` and ``SessionCreator``: what a session needs, and who creates it."""
 
 from __future__ import annotations
 
@@ -83,7 +79,7 @@ class Scaffold:
             raise TypeError(f"saver must be a Saver, got {saver!r}")
         self.init_op: Any = _given(init_op, base, "init_op")
         self.init_feed_dict: Any = _given(init_feed_dict, base, "init_feed_dict")
-        self._given_init_fn: Callable[[Scaffold, Session], Any] | None = init_fn
+        self._given_init_fn = init_fn
         if init_fn is None and base is not None:
             self._given_init_fn = _init_fn_of(base)
         self.ready_op: Any = _given(ready_op, base, "ready_op")
@@ -94,9 +90,12 @@ class Scaffold:
         self.local_init_feed_dict: Any = _given(local_init_feed_dict, base, "local_init_feed_dict")
         self.summary_op: Any = _given(summary_op, base, "summary_op")
         self.saver: Any = _given(saver, base, "saver")
-        self.init_from = _init_from(init_from)
         if init_from is None and isinstance(base, Scaffold):
-            self.init_from = base.init_from
+            init_from = base.init_from
+        elif init_from is not None and not isinstance(init_from, InitFrom):
+            arguments.directory(init_from=init_from)
+            init_from = InitFrom(init_from)
+        self.init_from: InitFrom | None = init_from
 
     def finalize(self) -> Scaffold:
         """Fill in what was not given, from the default graph, and make that graph final."""
@@ -146,22 +145,15 @@ class Scaffold:
 def _init_fn_of(scaffold: Any) -> Callable[[Scaffold, Session], Any] | None:
     if isinstance(scaffold, Scaffold):
         return scaffold._given_init_fn
-    bound = scaffold.init_fn  # a framework's own scaffold hands itself to what it was given
+    bound = scaffold.init_fn  # a framework's own hands itself to it
     return None if bound is None else lambda _, session: bound(session)
-
-
-def _init_from(given: Any) -> InitFrom | None:
-    if given is None or isinstance(given, InitFrom):
-        return given
-    arguments.directory(init_from=given)
-    return InitFrom(given)
 
 
 def _given(value: Any, base: Any, name: str) -> Any:
     return value if value is not None or base is None else getattr(base, name)
 
 
-#: Between two looks at what the chief has done: a tenth of the wait so far, within these limits.
+#: The least and the longest pause between two looks at the chief.
 _LOOK_AGAIN_SECS = (0.2, 5.0)
 _SAY_AGAIN_SECS = 60.0
 
@@ -172,7 +164,7 @@ class SessionCreator(ABC):
     The graph is final from the first session on if ``create_session`` finalizes a scaffold.
     """
 
-    #: Asked when the monitored session is to stop; a long wait in ``create_session`` listens to it.
+    #: Asked when the monitored session is to stop; a long ``create_session`` listens to it.
     stop_request = StopRequest()
 
     #: Whether this process is the chief, or does not say so: of several ranks one is.
@@ -187,8 +179,6 @@ class SessionCreator(ABC):
 
 
 class _ScaffoldCreator(SessionCreator):
-    """The base of the creators that go by a scaffold."""
-
     def __init__(self, scaffold: Any, master: str, config: Any, checkpoint_dir: Place) -> None:
         opener = opener_of(get_default_graph())
         opener.check_target(master, config)
@@ -251,9 +241,9 @@ class WorkerSessionCreator(_ScaffoldCreator):
     a ``tf.Graph`` it waits until the chief has made the session at ``master`` ready.
 
     Args:
-        scaffold: What the session needs before training; None: a new ``Scaffold``.
-        master: The server of TensorFlow's sessions; leave it out for other graphs.
-        config: The configuration of TensorFlow's sessions; leave it out for other graphs.
+        scaffold: As for ``ChiefSessionCreator``, like the next two.
+        master: The server of TensorFlow's sessions.
+        config: Their configuration.
         max_wait_secs: The maximum wait in seconds; None: forever.
         checkpoint_dir: Where the chief saves; on a ``tf.Graph``, only used in messages.
     """
@@ -296,7 +286,6 @@ class WorkerSessionCreator(_ScaffoldCreator):
                 message = "waiting for %s, %.0f of %g seconds: %s"
                 _log.log(level, message, self._chief, waited, self._max_wait_secs, lacking)
             shortest, longest = _LOOK_AGAIN_SECS
-            # The chief is another process, maybe on another machine: all there is to do is to look.
             pause = min(max(shortest, waited / 10), longest, self._max_wait_secs - waited)
             self.stop_request.wait(pause)
 
@@ -317,8 +306,8 @@ class OwnOpener(SessionOpener):
     def check_target(self, master: str, config: Any) -> None:
         if master:
             raise ValueError(
-                f"master must be left out, got {master!r}: this engine computes in this process, "
-                "and has no session server to connect to; a directory is checkpoint_dir="
+                f"master must be left out, got {master!r}: this engine computes in this process; "
+                "a directory is checkpoint_dir="
             )
         if config is not None:
             raise ValueError(
@@ -338,14 +327,14 @@ class OwnOpener(SessionOpener):
             ("local_init_op", GraphKeys.LOCAL_INIT_OP),
         ):
             if getattr(scaffold, name) is None:
-                setattr(scaffold, name, scaffold.get_or_default(name, key, _nothing))
+                setattr(scaffold, name, scaffold.get_or_default(name, key, lambda: None))
         if scaffold.summary_op is None:
             summary_op = scaffold.get_or_default("summary_op", GraphKeys.SUMMARY_OP, _merged)
-            # Summaries that can no longer be merged can still be saved one by one.
+            # Of a final graph, they can still be saved one by one.
             summaries = get_default_graph().get_collection(GraphKeys.SUMMARIES) or None
             scaffold.summary_op = summaries if summary_op is None else summary_op
         if scaffold.saver is None:
-            saver = scaffold.get_or_default("saver", GraphKeys.SAVERS, _nothing)
+            saver = scaffold.get_or_default("saver", GraphKeys.SAVERS, lambda: None)
             scaffold.saver = Saver() if saver is None else saver
 
     def open_chief(
@@ -366,7 +355,7 @@ class OwnOpener(SessionOpener):
                     )
             _make_ready(scaffold, session)
         except BaseException:
-            session.close()  # another may be made, and the device may not hold both
+            session.close()  # the device may not hold it and the next
             raise
         return session
 
@@ -389,12 +378,11 @@ _OWN = OwnOpener()
 
 
 def opener_of(graph: BaseGraph) -> SessionOpener:
-    """Return how sessions of ``graph`` are opened: by its framework, or by ``OwnOpener``."""
+    """Return what opens sessions of ``graph``: its framework's opener, or ``OwnOpener``."""
     return graph.opener or _OWN
 
 
 def _restore(scaffold: Any, session: Session, checkpoint_dir: Place, path: Place) -> str | None:
-    """Restore a checkpoint; return its path, None if there is none."""
     if path:
         scaffold.saver.restore(session, path)
         return str(path)
@@ -416,7 +404,6 @@ def _initialize(scaffold: Any, session: Session) -> None:
 
 
 def _make_ready(scaffold: Any, session: Session) -> None:
-    """Run the local init op. Raises FailedPreconditionError if the session is not ready."""
     _check_ready(session, "ready_for_local_init_op", scaffold.ready_for_local_init_op)
     if scaffold.local_init_op is not None:
         session.run(scaffold.local_init_op, scaffold.local_init_feed_dict)
@@ -436,10 +423,6 @@ def _check_ready(session: Session, name: str, op: Any) -> None:
         raise FailedPreconditionError(
             f"the session is not ready: the scaffold's {name} returned {lacking.tolist()}"
         )
-
-
-def _nothing() -> None:
-    return None
 
 
 def _merged() -> Any:

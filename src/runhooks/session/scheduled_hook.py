@@ -1,8 +1,9 @@
-"""``ScheduledHook``: one hook in one session: on which ranks it is called, and when it is due."""
+"""One hook in one session: on which ranks it is called, and when it is due; what ranks share."""
 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from fractions import Fraction
@@ -11,11 +12,12 @@ from typing import Any
 
 from runhooks import clock
 from runhooks.contract import SessionRunHook
-from runhooks.errors import add_note
+from runhooks.errors import DeadlineExceededError, add_note
 from runhooks.graph.base import BaseGraph, StepPart
 from runhooks.graph.epochs import Epochs
 from runhooks.graph.nodes import Effect
 from runhooks.ranks import Group
+from runhooks.ranks.decisions import Decisions
 from runhooks.trigger import Due, no_epochs
 
 _MARGIN_SECS = 0.001
@@ -24,21 +26,17 @@ _MARGIN_SECS = 0.001
 class GroupTime:
     """The time by which hooks of all ranks act: it moves only when the ranks agree on it.
 
-    It is counted from the start of the training, by the clock of the chief, and told in seconds
-    of the monotonic clock of this process.
+    It is counted from the start by the clock of the chief, and told by the monotonic clock here.
     """
 
     def __init__(self) -> None:
-        self._start = clock.monotonic()
-        self.now = self._start
+        self.now = self._start = clock.monotonic()
 
     def strike(self) -> str:
-        """Return the time of this rank, for all to take."""
-        # What is due for the chief must be due for all, however their clocks are rounded.
+        # What is due for the chief must be due for all, however clocks are rounded.
         return repr(clock.monotonic() - self._start + _MARGIN_SECS)
 
     def take(self, text: str) -> None:
-        """Take the time that ``strike`` has returned, here or on another rank."""
         self.now = max(self.now, self._start + float(text))
 
     def inside(self, call: Callable[..., Any]) -> Callable[..., Any]:
@@ -51,13 +49,80 @@ class GroupTime:
         return called
 
 
-class RankPlacement:
-    """Says where hooks run, and which of them live by the time of the group.
+_BEGINS, _ALIKE = "epoch begins", "epochs alike"
+_BEGUN = "epoch {} has {} elements, of which {} were drawn before run {}"
+_REMEDY = (
+    "hooks that go by epochs would act at different steps: give all ranks the same number of "
+    "batches in each epoch, or give the graph, or rh.inputs, steps_per_epoch"
+)
 
-    Args:
-        group: The ranks.
-        graph: What the ranks compute.
+
+class SharedEpochs:
+    """What one rank tells of its epochs, and whether they are those of the others.
+
+    Each tells rank 0 of an epoch when it begins, and waits for nobody; rank 0 tells all once those
+    of all are alike, or that one fails. Hooks of all ranks wait for that before they act.
     """
+
+    def __init__(self, group: Group, decisions: Decisions) -> None:
+        self._group = group
+        self._decisions = decisions
+        self._exchange = exchange = group.exchange
+        self._place: tuple[int, bool] | None = None
+        self._told = self._alike = 0  # epochs that this rank has told of, and all have
+        # By the number of the epoch and the rank, known to rank 0: epoch, length, drawn, run.
+        self._of_ranks: defaultdict[int, dict[int, tuple[int, ...]]] = defaultdict(dict)
+        exchange.handle(_BEGINS, self._take)
+        exchange.handle(_ALIKE, self._go_on)
+
+    def are_at(self, epochs: Epochs) -> bool:
+        return self._place is not None and self._place[0] == epochs.progress.done
+
+    def begin(self, epochs: Epochs, run: int) -> None:
+        """Tell of the epoch that ``run``, which is about to draw, begins, if it begins one."""
+        progress = epochs.begun_for_all()
+        place = progress.done, progress.is_at_end  # the second: its length was too small
+        if place != self._place:
+            self._place = place
+            self._told += 1
+            self._exchange.say(
+                *(_BEGINS, self._told, progress.done + 1, progress.length, progress.drawn, run)
+            )
+
+    def wait(self) -> None:
+        """Return once all ranks have begun this epoch alike, or stop."""
+        secs = self._group.barrier_secs
+        if not self._exchange.wait_until(self._may_go_on, clock.monotonic() + secs):
+            raise DeadlineExceededError(
+                f"waited {secs:g} seconds for all {self._group.size} ranks to begin epoch number "
+                f"{self._told} of this training, at whose end hooks act on all: all ranks must "
+                "make the same calls; see whether one hangs or is slow"
+            )
+
+    def _may_go_on(self) -> bool:
+        return self._alike >= self._told or self._decisions.stop_at is not None
+
+    def _take(self, rank: int, number: int, *begun: int) -> None:
+        of_ranks = self._of_ranks[number]
+        of_ranks[rank] = begun
+        first = next(iter(of_ranks))
+        if of_ranks[first] != of_ranks[rank]:
+            # Not rank 0, which would count as having told of its own error.
+            at, other = (first, rank) if rank == 0 else (rank, first)
+            here, there = (_BEGUN.format(*of_ranks[it]) for it in (at, other))
+            self._group.fail(f"its {here}, and on rank {other} {there}, so {_REMEDY}", at)
+        elif len(of_ranks) == self._group.size:
+            del self._of_ranks[number]
+            self._exchange.tell(_ALIKE, number)
+            self._exchange.trim()
+
+    def _go_on(self, number: int) -> None:
+        self._alike = number
+        self._exchange.notify()
+
+
+class RankPlacement:
+    """Says where hooks run, and which of them live by the time of the group."""
 
     def __init__(self, group: Group, graph: BaseGraph) -> None:
         self._group = group
@@ -65,16 +130,15 @@ class RankPlacement:
         self.time = GroupTime()
 
     def is_here(self, hook: SessionRunHook) -> bool:
-        """Return whether ``hook`` is called on this rank."""
         return self._group.is_chief or self.is_shared(hook)
 
     def is_shared(self, hook: SessionRunHook) -> bool:
         """Return whether all ranks call ``hook``, in the same runs.
 
-        Where a run is one program of all ranks they must all ask for the same, also for what only
-        the chief writes; where each holds a part of an object or of a mean, what may be made of it.
+        Where a run is one program of all ranks they must all ask for the same; where each holds a
+        part of an object or of a mean, what may be made of it.
         """
-        if self._group.runs_one_program or runs_on(hook) == "all":
+        if self._group.runs_one_program or getattr(hook, "runs_on", "all") == "all":
             return True
         return getattr(hook, "asks_on_all", False) and self._holds_parts
 
@@ -86,17 +150,11 @@ class RankPlacement:
         return any(op.effect is Effect.GATHER for op in self._graph.get_operations())
 
     def time_of(self, hook: SessionRunHook) -> AbstractContextManager[None]:
-        """Return the context of a call of ``hook`` outside of runs."""
         return clock.standing_at(self.time.now) if self.is_shared(hook) else nullcontext()
 
 
-def runs_on(hook: SessionRunHook) -> str:
-    """Return where ``hook`` runs, ``"chief"`` or ``"all"``; foreign hooks run on all ranks."""
-    return getattr(hook, "runs_on", "all")
-
-
 def class_says(hook: SessionRunHook, name: str) -> bool:
-    """Return ``first`` or ``last`` of ``hook``; an attribute that it sets itself is its own."""
+    """Return ``first`` or ``last`` of ``hook``; one that an instance sets itself is not ours."""
     # A foreign hook may lack both.
     holder = type(hook) if name in getattr(hook, "__dict__", ()) else hook
     said: bool = getattr(holder, name, False)
@@ -105,39 +163,30 @@ def class_says(hook: SessionRunHook, name: str) -> bool:
 
 @contextmanager
 def noting_hook(hook: str, phase: str) -> Iterator[None]:
-    """Note on any error out of the ``with`` block which hook it came from, and in which phase."""
+    """Note on any error out of the ``with`` block which hook it came from, in which phase."""
     try:
         yield
     except Exception as error:
-        add_note(error, hook_note(hook, phase))
+        note_hook(error, hook, phase)
         raise
 
 
-def hook_note(hook: str, phase: str) -> str:
-    """Return the note on an error that came out of a hook."""
-    return f"in {phase} of the hook {hook}"
+def note_hook(error: BaseException, hook: str, phase: str) -> None:
+    """Note on ``error`` which hook it came out of."""
+    add_note(error, f"in {phase} of the hook {hook}")
 
 
 class ScheduledHook:
     """A hook as a session calls it.
 
     Attributes:
-        hook: The hook itself.
-        before_run: Its method; None if it does not override it.
-        after_run: The same.
-        name: What it is called in messages and checkpoints.
-        waits: Whether it waits for the end of an iteration of several runs whenever it is due, as
-            one that evaluates or saves.
+        before_run: Its method; None if it does not override it. So is ``after_run``.
+        waits: Whether it always waits for the end of an iteration, as one that evaluates or saves.
         sleeps: Whether it says when it is next due; if not, it is called in every run.
         watched: The tensor it watches in runs in which no other hook is due, or None.
-        shared_time: The time of the group, by which a hook of all ranks lives; None: it lives by
-            the clock of this process.
+        shared_time: The time of the group, by which a hook of all ranks lives, or None.
         is_lone: Whether other ranks train too, and do not call this hook.
         always: Whether it is called in every run.
-        step: The global step at which it is next due.
-        time: The time, by the monotonic clock, at which it is next due.
-        epoch: The number of epochs with whose end it is next due.
-        run: The number of the run in which it is next due.
         is_taken: Whether it takes part in a run that is being made, where runs overlap.
     """
 
@@ -152,8 +201,7 @@ class ScheduledHook:
         self.hook = hook
         self.name = name
         self.is_lone = placement is not None and not placement.is_shared(hook)
-        shared_time = None if placement is None or self.is_lone else placement.time
-        self.shared_time = shared_time
+        self.shared_time = None if placement is None or self.is_lone else placement.time
         self.before_run = hook.before_run if _overrides(hook, "before_run") else None
         self.after_run = hook.after_run if _overrides(hook, "after_run") else None
         self.sleeps = _is_as_specific_as_run_methods(hook, "next_due")
@@ -165,9 +213,9 @@ class ScheduledHook:
                 if self.watched is not None and self.before_run is None:
                     raise TypeError("before_run must ask for the tensor that watched() returns")
         self._next_due = hook.next_due if self.sleeps else None
-        if shared_time is not None:
+        if self.shared_time is not None:
             self.before_run, self.after_run, self._next_due = (
-                call and shared_time.inside(call)
+                call and self.shared_time.inside(call)
                 for call in (self.before_run, self.after_run, self._next_due)
             )
         self.waits = class_says(hook, "first") or class_says(hook, "last")
@@ -175,22 +223,13 @@ class ScheduledHook:
         self.step = self.time = self.run = -math.inf
         self.epoch: float | Fraction = -math.inf
 
-    @property
-    def takes_part(self) -> bool:
-        """Whether the hook does anything in a run."""
-        return self.before_run is not None or self.after_run is not None
-
     def measure(self, secs: dict[str, float]) -> None:
-        """Add the time that its calls take to ``secs``, under the hook's name, from now on."""
-        self.before_run = _timed(self.before_run, secs, self.name)
-        self.after_run = _timed(self.after_run, secs, self.name)
+        """Add the time that its calls take to ``secs``, by its name, from now on."""
+        self.before_run = self.before_run and _timed(self.before_run, secs, self.name)
+        self.after_run = self.after_run and _timed(self.after_run, secs, self.name)
         self.watched = None
 
     def ask_next_due(self, runs: int, epochs: Epochs | None) -> None:
-        """Ask the hook when it is next due, ``runs`` runs having been made.
-
-        ``epochs``: the epochs of the session.
-        """
         assert self._next_due is not None, "only a hook that sleeps is asked"
         try:
             due = self._next_due()
@@ -201,7 +240,7 @@ class ScheduledHook:
                     raise no_epochs(f"{due}")
                 epochs.check(due.epoch)
         except Exception as error:
-            add_note(error, hook_note(self.name, "next_due"))
+            note_hook(error, self.name, "next_due")
             raise
         self.always = due is None
         if due is None:
@@ -215,10 +254,7 @@ class ScheduledHook:
     def is_due(
         self, step: int, run: int, now: float, part: StepPart, epochs: float | Fraction
     ) -> bool:
-        """Return whether it takes part in the run ``run``.
-
-        The run is to lead to ``step``, when ``epochs`` epochs are done.
-        """
+        """Return whether it takes part in run ``run``, after which ``epochs`` epochs are done."""
         if self.watched is not None or run >= self.run:
             return True
         return part is not StepPart.PART and (
@@ -228,18 +264,9 @@ class ScheduledHook:
         )
 
     def is_due_by_epochs(self, epochs: float | Fraction) -> bool:
-        """Return whether it is due because ``epochs`` epochs are done."""
         return not self.always and epochs >= self.epoch
 
-    def waits_in_iteration(self, epochs: float | Fraction) -> bool:
-        """Return whether it acts at the end of an iteration, when ``epochs`` epochs are done.
-
-        Hooks that are due by epochs do, too: they find the evaluation of that epoch.
-        """
-        return self.waits or self.is_due_by_epochs(epochs)
-
     def check(self, request: Any) -> None:
-        """Raise TypeError if ``request`` is nothing that ``before_run`` may return."""
         if request is None:
             return
         if not hasattr(request, "fetches"):  # TensorFlow's class has the same fields
@@ -249,12 +276,7 @@ class ScheduledHook:
             raise TypeError(f"feed_dict must map tensors to values, got {fed!r}")
 
 
-def _timed(
-    call: Callable[..., Any] | None, secs: dict[str, float], name: str
-) -> Callable[..., Any] | None:
-    if call is None:
-        return None
-
+def _timed(call: Callable[..., Any], secs: dict[str, float], name: str) -> Callable[..., Any]:
     def timed(*args: Any) -> Any:
         start = clock.monotonic()
         try:
@@ -278,7 +300,7 @@ def _overrides(hook: SessionRunHook, method: str) -> bool:
 def _is_as_specific_as_run_methods(hook: SessionRunHook, method: str) -> bool:
     """Return whether ``method`` was written by whoever wrote before_run and after_run, or later.
 
-    A subclass that adds to before_run or after_run wants every run, whatever its base class says.
+    A subclass that adds to these wants every run, whatever its base class says.
     """
     if not callable(getattr(hook, method, None)):
         return False
@@ -294,13 +316,8 @@ def _is_as_specific_as_run_methods(hook: SessionRunHook, method: str) -> bool:
 class NextDue:
     """The least of the moments at which hooks are due, beside those that are called in every run.
 
-    Attributes:
-        always: Whether there are hooks that are called in every run.
-        step: The global step.
-        run: The number of the run.
-        epoch: The number of epochs with whose end.
-        time: The time, by the monotonic clock; None: no hook goes by it.
-        shared_time: The time at which a hook that lives by the time of the group is due.
+    A moment is a global step, the number of a run, of epochs done, or a time of the monotonic clock
+    (None: no hook goes by it; ``shared_time``: of hooks that live by the time of the group).
     """
 
     def __init__(self) -> None:
@@ -313,14 +330,7 @@ class NextDue:
     def is_reached(self, step: int, run: int, part: StepPart, draws: int, left: float) -> bool:
         """Return whether a hook is due in the run ``run``, which is to lead to ``step``.
 
-        A hook that goes by steps, seconds or epochs is not due in a run of a part of a step.
-
-        Args:
-            step: That step.
-            run: The number of the run.
-            part: What it does to the global step.
-            draws: How many elements of the data it takes.
-            left: How many of these lead to the end of an epoch.
+        It takes ``draws`` elements of the data, and ``left`` of these lead to the end of an epoch.
         """
         if self.always or run >= self.run:
             return True
@@ -353,12 +363,8 @@ class NextDue:
     def runs_until(self, step: int, stride: int, runs: int, draws: int, left: float) -> float:
         """Return how many runs can be made before a hook is due, as far as steps and runs go.
 
-        Args:
-            step: The global step now.
-            stride: How many steps each of them makes.
-            runs: How many were made.
-            draws: How many elements of the data each takes.
-            left: How many of these the present epoch has, if a hook waits for its end.
+        Each makes ``stride`` steps, after ``runs`` at ``step``; ``draws``, ``left``: as for
+        ``is_reached``.
         """
         by_steps = self.step - stride - step
         if by_steps < math.inf:

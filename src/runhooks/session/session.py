@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from types import TracebackType
 from typing import Any, Literal
 
 import numpy as np
@@ -22,19 +21,8 @@ from runhooks.graph.nest import structure_key
 from runhooks.graph.nodes import Operation, Variable
 from runhooks.graph.objects import OBJECT_STATES
 from runhooks.graph.plan import make_plan
-from runhooks.session.feeds import check_arguments
-from runhooks.session.inputs import SessionInputs
-from runhooks.session.runs import PlannedRun
-from runhooks.session.states import (
-    VariableValues,
-    arrays_of,
-    assigned,
-    leaves_of,
-    merged_arrays,
-    substitutes,
-    unknown,
-    values_from,
-)
+from runhooks.session.runs import BoundRun, PlannedRun, check_arguments
+from runhooks.session.states import SavedVariables, SessionInputs, VariableValues
 
 _log = logging.getLogger("runhooks")
 
@@ -57,7 +45,7 @@ class Session(RawSession):
         super().__init__()
         self._lock = self._values.lock
         self._ready: BoundedCache[Any, PreparedRun] = BoundedCache()
-        self._last: PreparedRun | None = None  # the run that was asked for last
+        self._last: PreparedRun | None = None
         self._inputs = SessionInputs(self._graph, self._values, self._reset)
         self._warned_of_step = False
         self._find_global_step()
@@ -97,10 +85,9 @@ class Session(RawSession):
     ) -> Any:
         """Compute ``fetches`` and return their values in the same structure.
 
-        A run is a transaction. It reads variables as they were when it began; all its assignments
-        land together when it has succeeded, and none if it raises (unless a device fails in the
-        middle: the error then says so). Values of the jax engine stay on their device until they
-        are read.
+        A run is a transaction: it reads variables as they were when it began, and all its
+        assignments land together when it has succeeded, or none (if a device fails in the middle,
+        the error says so). Values of the jax engine stay on their device until they are read.
 
         Args:
             fetches: A tensor, variable, operation (its value is None) or name, or any nesting of
@@ -133,7 +120,7 @@ class Session(RawSession):
         self, fetches: Any, feed_dict: Mapping[Any, Any] | None = None
     ) -> PreparedRun | None:
         if type(self).run is not _own_run or "run" in vars(self):
-            return None  # whoever has replaced it is to see every run
+            return None  # whoever replaced it is to see every run
         return self._find(fetches, feed_dict, None, None)
 
     def wait(self) -> None:
@@ -181,14 +168,15 @@ class Session(RawSession):
         share: Share | None = None,
     ) -> Snapshot:
         with self._lock:
-            objects, saved = self._graph.objects, self._saved()
-            arrays = arrays_of(self._graph.engine, saved, into, share)
-            object_arrays, object_states = (
-                ({}, {}) if objects is None else objects.save(into, share)
-            )
+            objects, arrays = self._graph.objects, self._saved().arrays(into, share)
+            others, states = ({}, {}) if objects is None else objects.save(into, share)
+            if same := sorted(arrays.keys() & others.keys()):
+                raise ValueError(
+                    f"a variable and an object are both saved as {same[0]!r}: rename one"
+                )
             return Snapshot(
-                merged_arrays(arrays, object_arrays),
-                {**self.attached_states(), **object_states, **self._inputs.positions()},
+                {**arrays, **others},
+                {**self.attached_states(), **states, **self._inputs.positions()},
             )
 
     def saved_names(self) -> list[str]:
@@ -197,13 +185,9 @@ class Session(RawSession):
         return names if self._graph.objects is None else [*names, *self._graph.objects.names]
 
     def load(self, snapshot: Snapshot, only: Collection[str] | None = None) -> None:
-        """Load ``snapshot``, completely or not at all.
+        """Load ``snapshot``, completely or not at all; with ``only``, the variables of these names.
 
         Inputs begin anew; stateful ones, unless ``only`` is given, where ``snapshot`` was taken.
-
-        Args:
-            snapshot: The state of a session of the same model.
-            only: The names of the variables to load; the others keep their values.
 
         Raises:
             ValueError: Naming what is missing, unknown, or of another shape or dtype.
@@ -211,8 +195,7 @@ class Session(RawSession):
         with self._lock:
             self._values.check_open()
             self._find_global_step()
-            wanted = {v: x for v, x in self._saved().items() if only is None or v.op.name in only}
-            engine = self._graph.engine
+            wanted = self._saved(only)
             if snapshot.resized is not None and only is None:
                 self._inputs.check_resized(snapshot.states, snapshot.resized)
             arrays, load_objects = snapshot.arrays, None
@@ -221,8 +204,8 @@ class Session(RawSession):
                     *(arrays, snapshot.states, only, snapshot.resized), is_given=snapshot.is_given
                 )
                 arrays = {name: it for name, it in arrays.items() if not objects.owns(name)}
-            new = values_from(
-                *(engine, wanted, arrays),
+            new = wanted.values_from(
+                arrays,
                 all_arrays=only is None,
                 is_given=snapshot.is_given,
                 averages=[*averages_in(self._graph), *saved_averages(snapshot.states)],
@@ -238,21 +221,19 @@ class Session(RawSession):
 
     def read(self, name: str) -> dict[str, np.ndarray[Any, Any]]:
         with self._lock:
-            engine, variables, objects = self._graph.engine, self._saved(), self._graph.objects
-            found = leaves_of(engine, variables, name)
-            if not found and objects is not None:
-                return objects.read(name)
-            if not found:
-                raise unknown(engine, variables, name)
-            host = engine.to_host(list(found.values()), [None] * len(found))
-            return dict(zip(found, host, strict=True))
+            saved, objects = self._saved(), self._graph.objects
+            if found := saved.read(name):
+                return found
+            if objects is None:
+                raise saved.unknown(name)
+            return objects.read(name)
 
     def assign(self, values: Mapping[str, Any]) -> None:
         with self._lock:
-            engine, variables, objects = self._graph.engine, self._saved(), self._graph.objects
-            new, others = assigned(engine, variables, values)
+            saved, objects = self._saved(), self._graph.objects
+            new, others = saved.assigned(values)
             if others and objects is None:
-                raise unknown(engine, variables, next(iter(others)))
+                raise saved.unknown(next(iter(others)))
             assign_others = objects.assigner(others) if objects is not None else None
             self._values.update(new)
             if assign_others is not None:
@@ -262,11 +243,11 @@ class Session(RawSession):
     @contextmanager
     def substituted(self, places: Mapping[str, str]) -> Iterator[None]:
         with self._lock:
-            engine, variables, objects = self._graph.engine, self._saved(), self._graph.objects
-            new, others = substitutes(engine, variables, places)
+            saved, objects = self._saved(), self._graph.objects
+            new, others = saved.substitutes(places)
             if others and objects is None:
-                raise unknown(engine, variables, next(iter(others)))
-            before = {variable: variables[variable] for variable in new}
+                raise saved.unknown(next(iter(others)))
+            before = {variable: saved.values[variable] for variable in new}
             with nullcontext() if objects is None else objects.substituted(others):
                 self._values.update(new)
                 try:
@@ -295,17 +276,12 @@ class Session(RawSession):
         with self._lock:
             self._forget_runs()
             self._values.close()
-            self._inputs.close()
+            self._inputs.opened.clear()
 
     def __enter__(self) -> Session:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self.close()
 
     def _reset(self, resets: list[Any]) -> None:
@@ -313,7 +289,7 @@ class Session(RawSession):
             if isinstance(reset, Operation):
                 self.run(reset)
             elif isinstance(reset, Variable):
-                self._values.restart(reset)
+                self._values.update({reset: self._values.initial(reset)})
             else:
                 reset()
 
@@ -327,7 +303,6 @@ class Session(RawSession):
         options: Any,
         run_metadata: Any,
     ) -> PreparedRun:
-        """Return the run of these fetches and feeds, made ready if it is new."""
         check_arguments(self._graph.engine, feed_dict, options, run_metadata)
         keys = tuple(feed_dict or ())
         key = (structure_key(fetches), *keys)
@@ -345,16 +320,16 @@ class Session(RawSession):
             key, lambda: PlannedRun(self._graph, fetches, feed_keys)
         )
         if self._graph.objects is not None and not self._warned_of_step:
-            self._check_steps(fetches, feed_keys)
+            self._warn_of_step(fetches, feed_keys)
         self._find_global_step()
         for variable in planned.variables:
             self._values.initialize(variable)
-        self._inputs.open(planned.inputs)
+        self._inputs.open(planned.plan.inputs)
         makes_step = self._values.step_variable in planned.changed
-        self._inputs.check_draws(planned.inputs, makes_step=makes_step)
-        return planned.bound(fetches, self._values, self._inputs)
+        self._inputs.check_draws(planned.plan.inputs, makes_step=makes_step)
+        return BoundRun(fetches, planned, self._values, self._inputs)
 
-    def _check_steps(self, fetches: Any, feed_keys: tuple[Any, ...]) -> None:
+    def _warn_of_step(self, fetches: Any, feed_keys: tuple[Any, ...]) -> None:
         if (found := step_not_named(self._graph, fetches, feed_keys)) is not None:
             self._warned_of_step = True
             step, output = found
@@ -370,12 +345,15 @@ class Session(RawSession):
             self._values.initialize(step)
             self._values.step_variable = step
 
-    def _saved(self) -> dict[Variable, Any]:
+    def _saved(self, only: Collection[str] | None = None) -> SavedVariables:
         self._values.check_open()
         variables = self._graph.get_collection(GraphKeys.GLOBAL_VARIABLES)
         for variable in variables:
             self._values.initialize(variable)
-        return {variable: self._values.value(variable) for variable in variables}
+        values = {
+            it: self._values.value(it) for it in variables if only is None or it.op.name in only
+        }
+        return SavedVariables(self._graph.engine, values)
 
 
 _own_run = Session.run

@@ -1,4 +1,4 @@
-"""What the variables of a session hold, and their parts by their names in checkpoints."""
+"""What a session holds: the values of its variables, and how far its inputs have come."""
 
 from __future__ import annotations
 
@@ -7,18 +7,22 @@ import re
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from runhooks.arrays.shards import Share, loaded_from, to_host
 from runhooks.checkpoint.names import is_average
-from runhooks.contract import PreparedRun
+from runhooks.contract import PreparedRun, Snapshot
 from runhooks.engines.conform import fitted
-from runhooks.graph.base import ClosedSessionError
+from runhooks.graph.base import ClosedSessionError, GraphKeys
 from runhooks.graph.engine import Engine
 from runhooks.graph.epoch_means import EPOCH_SUMS, GLOBAL_SUMS
-from runhooks.graph.nodes import InitialFrom, Variable
+from runhooks.graph.epochs import EPOCH, Epochs
+from runhooks.graph.graph import Graph
+from runhooks.graph.nodes import InitialFrom, Operation, Variable
+from runhooks.graph.objects import Resized
+from runhooks.graph.source import OpenInput, Source
 from runhooks.near_names import suggestion
 
 _log = logging.getLogger("runhooks")
@@ -27,21 +31,10 @@ _log = logging.getLogger("runhooks")
 class VariableValues:
     """What the variables of a session hold, and the counts of its runs; ``lock`` guards all of it.
 
-    The parts of all values stand in one list, as runs take and return them.
-
-    Args:
-        engine: The engine of the graph; it takes values apart.
-
     Attributes:
-        parts: The parts, those of one variable behind the other.
-        places: Where the parts of each variable are.
-        structures: What makes its value of them.
+        parts: The parts of all values in one list, as runs take and return them.
         counters: The values of variables on the host, such as the global step.
-        step_variable: The global step; None if there is none.
         last: The run that was made last, if nothing else has changed a variable since.
-        runs: The number of runs that have succeeded.
-        changes: The number of successful runs that may have changed a variable.
-        is_closed: Whether the session is closed.
     """
 
     __slots__ = (
@@ -63,32 +56,22 @@ class VariableValues:
 
     @property
     def global_step(self) -> int | None:
-        """The global step; None if there is none. To be read without the lock."""
+        """To be read without the lock."""
         return self.counters.get(self.step_variable)  # type: ignore[arg-type]
 
     def make_last(self, run: PreparedRun | None) -> None:
-        """Note that ``run``, or else something that is no run, is about to change variables.
-
-        Raises:
-            RuntimeError: If the session is closed.
-        """
+        """Note that ``run``, or something else (None), is about to change variables."""
         self.check_open()
         if self.last is not None:
             self.last.off_steps = 0
         self.last = run
 
     def value(self, variable: Variable) -> Any:
-        """Return the value of ``variable``."""
         if variable.on_host:
             return self.counters[variable]
         return self._engine.whole(self.structures[variable], self.parts[self.places[variable]])
 
     def update(self, values: Mapping[Variable, Any]) -> None:
-        """Give variables other values of the same structures.
-
-        Raises:
-            RuntimeError: If the session is closed.
-        """
         self.make_last(None)
         for variable, value in values.items():
             if variable.on_host:
@@ -96,21 +79,11 @@ class VariableValues:
             else:
                 self.parts[self.places[variable]], _ = self._engine.flat(value)
 
-    def update_parts(self, parts: Mapping[Variable, list[Any]]) -> None:
-        """Give variables other values, as their parts."""
-        for variable, new in parts.items():
-            self.parts[self.places[variable]] = new
-
     def initialize(self, variable: Variable) -> None:
-        """Give ``variable`` its initial value, if it has none.
-
-        Raises:
-            RuntimeError: If the session is closed.
-        """
         self.check_open()
         if variable in self.counters or variable in self.places:
             return
-        value = self._initial(variable)
+        value = self.initial(variable)
         if variable.on_host:
             self.counters[variable] = value
             return
@@ -118,31 +91,21 @@ class VariableValues:
         self.places[variable] = slice(len(self.parts), len(self.parts) + len(parts))
         self.parts += parts
 
-    def restart(self, variable: Variable) -> None:
-        """Give ``variable`` its initial value again.
-
-        Raises:
-            RuntimeError: If the session is closed.
-        """
-        self.update({variable: self._initial(variable)})
-
-    def _initial(self, variable: Variable) -> Any:
+    def initial(self, variable: Variable) -> Any:
         initial = variable.initial_value
         if isinstance(initial, InitialFrom):
             self.initialize(initial.variable)
             initial = initial.fn(self.value(initial.variable))
-        # A function is called; a pytree that can be called, as some models can, is a value.
+        # A pytree that can be called, as some models can, is a value.
         value = initial() if callable(initial) and self._engine.is_leaf(initial) else initial
         return value if variable.on_host else self._engine.initial(variable.op.name, value)
 
     def check_open(self) -> None:
-        """Raise RuntimeError if the session is closed."""
         if self.is_closed:
             raise ClosedSessionError("the session is closed: create a new one", self)
 
     def close(self) -> None:
-        """Let go of all values."""
-        self.parts.clear()  # bound runs have the list, and may live until Python collects cycles
+        self.parts.clear()  # bound runs have the list, and may live on
         self.places, self.structures, self.counters = {}, {}, {}
         self.last, self.is_closed = None, True
 
@@ -150,101 +113,187 @@ class VariableValues:
 #: What makes the name of a variable unique.
 _NUMBER = re.compile(r"_\d+(?=/|$)")
 
-
-def saved_leaves(engine: Engine, variable: Variable, value: Any) -> dict[str, Any]:
-    """Return the leaves of ``value`` by their names in checkpoints, such as ``state/params/w``."""
-    name = variable.op.name
-    if variable.on_host:
-        return {name: np.int64(value)}
-    leaves = engine.leaves(value).items()
-    return {f"{name}/{path}" if path else name: leaf for path, leaf in leaves}
+_MOST_PROBLEMS = 5  # in a message
 
 
-def arrays_of(
-    engine: Engine,
-    values: Mapping[Variable, Any],
-    into: Mapping[str, np.ndarray[Any, Any]] | None,
-    share: Share | None = None,
-) -> dict[str, Any]:
-    """Return all leaves of ``values`` as arrays on the host, by name.
+class SavedVariables(NamedTuple):
+    """Variables and their values, with the names that their leaves have in checkpoints."""
 
-    ``into`` and ``share``: as for ``Session.snapshot``. Raises ValueError if two leaves have one
-    name.
-    """
-    leaves: dict[str, Any] = {}
-    for variable, value in values.items():
-        for key, leaf in saved_leaves(engine, variable, value).items():
-            if key in leaves:
-                raise ValueError(f"two variables have a leaf that is saved as {key!r}: rename one")
-            leaves[key] = leaf
-    if share is not None:
-        found = {key: engine.arrays.sharded(leaf) for key, leaf in leaves.items()}
+    engine: Engine
+    values: Mapping[Variable, Any]
+
+    def arrays(
+        self, into: Mapping[str, np.ndarray[Any, Any]] | None, share: Share | None
+    ) -> dict[str, Any]:
+        """Return all leaves as arrays on the host, by name, as ``RawSession.snapshot`` does."""
+        leaves: dict[str, Any] = {}
+        for variable in self.values:
+            for key, leaf in self._leaves(variable).items():
+                if key in leaves:
+                    raise ValueError(
+                        f"two variables have a leaf that is saved as {key!r}: rename one"
+                    )
+                leaves[key] = leaf
+        if share is None:
+            return self._on_host(leaves, into)
+        found = {key: self.engine.arrays.sharded(leaf) for key, leaf in leaves.items()}
         sharded = {key: it for key, it in found.items() if it is not None}
-        return to_host(engine.to_host, leaves, sharded, into)
-    places = None if into is None else [into.get(key) for key in leaves]
-    return dict(zip(leaves, engine.to_host(list(leaves.values()), places), strict=True))
+        return to_host(self.engine.to_host, leaves, sharded, into)
 
+    def read(self, name: str) -> dict[str, np.ndarray[Any, Any]]:
+        """Return copies of the leaves called ``name``, or below it, if there are any."""
+        return self._on_host(self._below(name), {})
 
-def merged_arrays(arrays: dict[str, Any], others: dict[str, Any]) -> dict[str, Any]:
-    """Return all of ``arrays`` and ``others``. Raises ValueError if two have one name."""
-    if same := sorted(arrays.keys() & others.keys()):
-        raise ValueError(f"a variable and an object are both saved as {same[0]!r}: rename one")
-    return {**arrays, **others}
+    def values_from(
+        self,
+        arrays: Mapping[str, Any],
+        *,
+        all_arrays: bool,
+        is_given: bool,
+        averages: Collection[str] = (),
+    ) -> dict[Variable, Any]:
+        """Return new values, made of ``arrays``; ``is_given``: as in ``Snapshot``.
 
+        Sums of means, and moving ``averages``, may be missing on one side: what is reported or
+        averaged of a training makes it no other.
 
-def values_from(
-    engine: Engine,
-    values: Mapping[Variable, Any],
-    arrays: Mapping[str, Any],
-    *,
-    all_arrays: bool,
-    is_given: bool,
-    averages: Collection[str] = (),
-) -> dict[Variable, Any]:
-    """Return new values in place of ``values``, made of ``arrays``.
+        Raises ValueError naming the arrays that are missing, of another shape or dtype, or that,
+        with ``all_arrays``, belong to no variable.
+        """
+        found = {variable: self._leaves(variable) for variable in self.values}
+        if all_arrays:
+            for variable, leaves in [*found.items()]:
+                if not any(key in arrays for key in leaves) and _may_be_new(variable, averages):
+                    del found[variable]
+        known = {key for leaves in found.values() for key in leaves}
+        problems = [self._problem(it, leaves, arrays) for it, leaves in found.items()]
+        problems = [it for it in problems if it]
+        extra = sorted(arrays.keys() - known) if all_arrays else []
+        extra = [it for it in extra if not it.endswith(EPOCH_SUMS) and not is_average(it, averages)]
+        if extra:
+            problems.append(f"no variable for {extra}")
+        if problems:
+            more = len(problems) - _MOST_PROBLEMS
+            shown = [*problems[:_MOST_PROBLEMS], *([f"and {more} more"] if more > 0 else [])]
+            raise ValueError(
+                f"the values are of another model: {'; '.join(shown)}{_twice(known, arrays)}"
+            )
 
-    ``is_given``: as in ``Snapshot``. The sums of means may be on one side alone, and so may moving
-    ``averages``: neither what is reported nor what is averaged of a training makes it another.
+        def load(it: tuple[Variable, str, Any]) -> Any:
+            variable, key, leaf = it
+            array = arrays[key]
+            if variable.on_host:
+                return int(np.asarray(array))
+            if not isinstance(array, np.ndarray):
+                return self.engine.from_source(leaf, array)
+            return (self.engine.place if is_given else self.engine.from_host)(leaf, array)
 
-    Raises:
-        ValueError: Naming the arrays that are missing, or of another shape or dtype, or that, with
-            ``all_arrays``, belong to no variable.
-    """
-    problems: list[str] = []
-    found = {variable: saved_leaves(engine, variable, it) for variable, it in values.items()}
-    if all_arrays:
-        for variable, leaves in [*found.items()]:
-            if not any(key in arrays for key in leaves) and _may_be_new(variable, averages):
-                del found[variable]
-    known = {key for leaves in found.values() for key in leaves}
-    for variable, leaves in found.items():
+        wanted = [(variable, *it) for variable, leaves in found.items() for it in leaves.items()]
+        loaded = iter(loaded_from(arrays, load, wanted, itemgetter(1)))
+        return {
+            variable: self._with_leaves(variable, [next(loaded) for _ in leaves])
+            for variable, leaves in found.items()
+        }
+
+    def assigned(self, values: Mapping[str, Any]) -> tuple[dict[Variable, Any], dict[str, Any]]:
+        """Return new values of the variables that have leaves in ``values``, and the rest of it."""
+        rest = dict(values)
+
+        def given(name: str, old: Any) -> Any:
+            on_host = isinstance(old, np.int64)
+            form = (old.shape, old.dtype) if on_host else self.engine.host_form(old)
+            array = fitted(name, rest.pop(name), form)
+            return array if on_host else self.engine.from_host(old, array)
+
+        return self._replaced(values, given), rest
+
+    def substitutes(self, places: Mapping[str, str]) -> tuple[dict[Variable, Any], dict[str, str]]:
+        """Return values with other parts in ``places``, by variable, and the rest of ``places``."""
+        names: dict[str, str] = {}
+        others: dict[str, Any] = {}
+        rest: dict[str, str] = {}
+        for place, name in places.items():
+            inside = self._below(place)
+            others |= self._below(name)
+            names |= {key: name + key.removeprefix(place) for key in inside}
+            if not inside:
+                rest[place] = name
+
+        def other(key: str, old: Any) -> Any:
+            if (found := others.get(names[key])) is None:
+                raise ValueError(f"there is no {names[key]!r} to put in the place of {key!r}")
+            if old.shape != found.shape:
+                raise ValueError(
+                    f"{names[key]!r} of shape {list(found.shape)} does not fit in the place of "
+                    f"{key!r}, of shape {list(old.shape)}"
+                )
+            return self.engine.as_like(old, found)
+
+        return self._replaced(names, other), rest
+
+    def unknown(self, name: str) -> ValueError:
+        known = [key for variable in self.values for key in self._leaves(variable)]
+        return ValueError(
+            f"no variable, or part of one, is named {name!r}{suggestion(name, known)}"
+        )
+
+    def _leaves(self, variable: Variable) -> dict[str, Any]:
+        """Return the leaves of a value by their names, such as ``state/params/w``."""
+        name, value = variable.op.name, self.values[variable]
+        if variable.on_host:
+            return {name: np.int64(value)}
+        leaves = self.engine.leaves(value).items()
+        return {f"{name}/{path}" if path else name: leaf for path, leaf in leaves}
+
+    def _below(self, name: str) -> dict[str, Any]:
+        return {
+            key: leaf
+            for variable in self.values
+            if f"{name}/".startswith(f"{variable.op.name}/")
+            or variable.op.name.startswith(f"{name}/")
+            for key, leaf in self._leaves(variable).items()
+            if f"{key}/".startswith(f"{name}/")
+        }
+
+    def _on_host(
+        self, leaves: Mapping[str, Any], into: Mapping[str, np.ndarray[Any, Any]] | None
+    ) -> dict[str, Any]:
+        places = None if into is None else [into.get(key) for key in leaves]
+        return dict(zip(leaves, self.engine.to_host(list(leaves.values()), places), strict=True))
+
+    def _with_leaves(self, variable: Variable, leaves: list[Any]) -> Any:
+        if variable.on_host:
+            return int(leaves[0])
+        return self.engine.with_leaves(self.values[variable], leaves)
+
+    def _replaced(
+        self, names: Mapping[str, Any], leaf_for: Callable[[str, Any], Any]
+    ) -> dict[Variable, Any]:
+        new: dict[Variable, Any] = {}
+        for variable in self.values:
+            leaves = self._leaves(variable)
+            if not names.keys().isdisjoint(leaves):
+                changed = [leaf_for(key, it) if key in names else it for key, it in leaves.items()]
+                new[variable] = self._with_leaves(variable, changed)
+        return new
+
+    def _problem(
+        self, variable: Variable, leaves: Mapping[str, Any], arrays: Mapping[str, Any]
+    ) -> str:
+        """Say why ``arrays`` cannot be restored in the places of ``leaves``; "" if they can."""
         if missing := sorted(leaves.keys() - arrays.keys()):
-            problems.append(f"missing {missing}")
-            continue
-        misfits = (_misfit(engine, variable, key, it, arrays[key]) for key, it in leaves.items())
-        problems += filter(None, [next(filter(None, misfits), "")])
-    unknown = sorted(arrays.keys() - known) if all_arrays else []
-    unknown = [it for it in unknown if not it.endswith(EPOCH_SUMS) and not is_average(it, averages)]
-    if unknown:
-        problems.append(f"no variable for {unknown}")
-    if problems:
-        raise ValueError(
-            f"the values are of another model: {_first(problems)}{_twice(known, arrays)}"
-        )
-
-    def load(it: tuple[Variable, str, Any]) -> Any:
-        variable, key, leaf = it
-        return _leaf(engine, variable, leaf, arrays[key], is_given=is_given)
-
-    wanted = [(variable, *it) for variable, leaves in found.items() for it in leaves.items()]
-    loaded = iter(loaded_from(arrays, load, wanted, itemgetter(1)))
-    new: dict[Variable, Any] = {}
-    for variable, leaves in found.items():
-        parts = [next(loaded) for _ in leaves]
-        new[variable] = (
-            parts[0] if variable.on_host else engine.with_leaves(values[variable], parts)
-        )
-    return new
+            return f"missing {missing}"
+        for key, leaf in leaves.items():
+            array = arrays[key]
+            if variable.on_host:
+                form, fits = "one integer", array.shape == () and array.dtype.kind in "iu"
+            else:
+                shape, dtype = self.engine.host_form(leaf)
+                form = f"{dtype}{list(shape)}"
+                fits = array.shape == shape and self.engine.fits_saved(leaf, array.dtype)
+            if not fits:
+                return f"{key!r} must be {form}, got {array.dtype}{list(array.shape)}"
+        return ""
 
 
 def _may_be_new(variable: Variable, averages: Collection[str]) -> bool:
@@ -271,131 +320,197 @@ def _twice(ours: Iterable[str], saved: Collection[str]) -> str:
     return ""
 
 
-def _misfit(engine: Engine, variable: Variable, key: str, leaf: Any, array: Any) -> str:
-    """Say why ``array`` cannot be restored in the place of ``leaf``; "" if it can."""
-    if variable.on_host:
-        if array.shape != () or array.dtype.kind not in "iu":
-            return f"{key!r} must be one integer, got {array.dtype}{list(array.shape)}"
-        return ""
-    shape, dtype = engine.host_form(leaf)
-    if array.shape != shape or not engine.fits_saved(leaf, array.dtype):
-        return f"{key!r} must be {dtype}{list(shape)}, got {array.dtype}{list(array.shape)}"
-    return ""
+#: The prefix of the names of positions in a snapshot.
+INPUT_STATES = "inputs/"
 
 
-def _leaf(engine: Engine, variable: Variable, leaf: Any, array: Any, *, is_given: bool) -> Any:
-    if variable.on_host:
-        return int(np.asarray(array))
-    if isinstance(array, np.ndarray):
-        return engine.place(leaf, array) if is_given else engine.from_host(leaf, array)
-    return engine.from_source(leaf, array)
+class SessionInputs:
+    """Opens the inputs of ``graph`` when a run first needs them, where a checkpoint left them."""
 
+    def __init__(
+        self, graph: Graph, values: VariableValues, reset: Callable[[list[Any]], None]
+    ) -> None:
+        self._graph = graph
+        self._values = values
+        self._reset = reset
+        self._epoch: int | None = None
+        self.epochs = Epochs(
+            graph,
+            lambda: values.global_step,
+            lambda op: self.opened.get(op) or self._positions.get(op.name, {}),
+            self.at,
+            values.lock,
+        )
+        self.opened: dict[Operation, OpenInput] = {}
+        # Where inputs that are still to be opened were left, by name.
+        self._positions: dict[str, Any] = {}
+        # Rewound, these go on drawing from their generators.
+        self._begun: set[Operation] = set()
+        # Still to be opened, and without a position in the loaded snapshot.
+        self._unplaced: set[Operation] = set()
+        # Whether the first run that drew from an input made a step.
+        self._drawn_by_steps: dict[Operation, bool] = {}
+        self._warned_of_draws = False
+        self._add_secs: Callable[[float], None] | None = None
+        self.error: Exception | None = None
 
-def _first(problems: Iterable[str], most: int = 5) -> str:
-    listed = list(problems)
-    more = f"; and {len(listed) - most} more" if len(listed) > most else ""
-    return "; ".join(listed[:most]) + more
+    def open(self, operations: Iterable[Operation]) -> None:
+        for op in operations:
+            if op not in self.opened:
+                self._open(op)
 
+    def at(self, op: Operation) -> OpenInput:
+        """Return the input of ``op``, opened again if another thread has rewound it just now."""
+        if op not in self.opened:
+            self._values.check_open()
+            self._open(op)
+        return self.opened[op]
 
-Variables = Mapping[Variable, Any]
+    def open_at_known_positions(self) -> None:
+        """Open the inputs whose position is known.
 
+        A loader may draw from a global generator then, whose own state is to be loaded later.
+        """
+        self.open(op for op in self._operations() if op.name in self._positions)
 
-def leaves_of(engine: Engine, variables: Variables, name: str) -> dict[str, Any]:
-    """Return the leaves called ``name``, or below it, by their names; empty if there are none."""
-    below = f"{name}/"
-    return {
-        key: leaf
-        for variable, value in variables.items()
-        if name == variable.op.name or _is_near(variable, name)
-        for key, leaf in saved_leaves(engine, variable, value).items()
-        if key == name or key.startswith(below)
-    }
+    def check_draws(self, operations: Iterable[Operation], *, makes_step: bool) -> None:
+        """Warn, once, of an input that goes by the global step in runs that make no step.
 
+        Raises ValueError if a run that makes a step draws from the data of an evaluation.
+        """
+        theirs = self._graph.get_collection(GraphKeys.EVALUATION_INPUTS) if makes_step else ()
+        for op in operations:
+            if op in theirs:
+                raise ValueError(
+                    f"a run that makes a step must not draw from {op.name!r}, the data of an "
+                    "EvaluationHook, which would end the training: fetch what its test step "
+                    "returns in an evaluation, with summary_op or one of its hooks"
+                )
+            by_steps = self._drawn_by_steps.setdefault(op, makes_step)
+            if by_steps != makes_step and self.opened[op].by_step and not self._warned_of_draws:
+                self._warned_of_draws = True
+                _log.warning(
+                    "the input %r goes by the global step, and runs that make no step draw from "
+                    "it too: a resumed run would get other elements. Feed these runs, or give them "
+                    "an input of their own, as an EvaluationHook has",
+                    op.name,
+                )
 
-def assigned(
-    engine: Engine, variables: Variables, values: Mapping[str, Any]
-) -> tuple[dict[Variable, Any], dict[str, Any]]:
-    """Return new values of the variables that have leaves in ``values``, and the rest of these.
+    def time(self, add_secs: Callable[[float], None]) -> None:
+        if self._add_secs is None:
+            self._add_secs = add_secs
+            for opened in self.opened.values():
+                opened.timed(add_secs)
 
-    Raises:
-        ValueError: For an array of another shape, or a dtype that does not fit.
-    """
-    rest = dict(values)
-    new = _replaced(
-        *(engine, variables, values),
-        lambda key, leaf: _fitted_leaf(engine, key, leaf, rest.pop(key)),
-    )
-    return new, rest
+    def rewind(self, operations: Iterable[Operation], to: Mapping[str, Any] | None) -> Any:
+        """Let inputs begin anew, or where an earlier call has found them; return that."""
+        before = {}
+        for op in operations:
+            opened, position = self.opened.pop(op, None), self._positions.pop(op.name, None)
+            before[op.name] = position if opened is None else opened.position()
+            self._unplaced.discard(op)
+        self._positions.update(to or {})
+        return before
 
+    def positions(self) -> dict[str, Any]:
+        now = {op.name: opened.position() for op, opened in self.opened.items()}
+        positions = {**self._positions, **now}
+        return {INPUT_STATES + name: it for name, it in positions.items() if it is not None}
 
-def substitutes(
-    engine: Engine, variables: Variables, places: Mapping[str, str]
-) -> tuple[dict[Variable, Any], dict[str, str]]:
-    """Return values with other parts in ``places``, by variable, and the rest of ``places``.
+    def load(self, snapshot: Snapshot | None) -> None:
+        """Let all inputs begin anew, at their positions in ``snapshot`` if it is given.
 
-    Args:
-        engine: The engine of the variables.
-        variables: Their values.
-        places: The names of what takes a place, by the name of the place.
+        On another number of ranks, an epoch that was interrupted begins anew. Inputs that draw from
+        random generators are opened at once, which sets these.
+        """
+        self.opened.clear()
+        self._positions, self._unplaced = {}, set()
+        if snapshot is None:
+            return
+        self._positions = {
+            name.removeprefix(INPUT_STATES): state
+            for name, state in snapshot.states.items()
+            if name.startswith(INPUT_STATES)
+        }
+        if snapshot.resized is not None:
+            self._resize(snapshot.resized)
+        self._unplaced = {op for op in self._operations() if op.name not in self._positions}
+        known = [op for op in self._operations() if "random" in self._positions.get(op.name, ())]
+        self.open(known)
 
-    Raises:
-        ValueError: If there is nothing for a place, or if it has another shape.
-    """
-    names: dict[str, str] = {}
-    others: dict[str, Any] = {}
-    rest: dict[str, str] = {}
-    for place, name in places.items():
-        inside = leaves_of(engine, variables, place)
-        others |= leaves_of(engine, variables, name)
-        names |= {key: name + key.removeprefix(place) for key in inside}
-        if not inside:
-            rest[place] = name
+    def _resize(self, resized: Resized) -> None:
+        """Keep the epochs that are done, and not the elements of one rank in the next."""
+        step = self._values.global_step or 0
+        epochs_name = None if self.epochs.input is None else self.epochs.input.name
+        for name, position in list(self._positions.items()):
+            if (drawn := position.get("drawn")) is None:
+                continue
+            is_done = 0 < drawn == position.get("length")
+            epoch = position.get("epoch", 0) + is_done
+            self._positions[name] = {"epoch": epoch}
+            if "ended" in position:
+                self._positions[name]["ended"] = True
+            elif drawn and not is_done:
+                if name == epochs_name:
+                    self._positions.pop(EPOCH, None)  # so do its means
+                _log.info(
+                    "the input %r begins its epoch %d anew: %d ranks have saved the checkpoint of "
+                    "step %d, and there are %d, each of which draws other elements",
+                    *(name, epoch + 1, resized.saved, step, resized.size),
+                )
 
-    def other(key: str, old: Any) -> Any:
-        if (found := others.get(names[key])) is None:
-            raise ValueError(f"there is no {names[key]!r} to put in the place of {key!r}")
-        if old.shape != found.shape:
-            raise ValueError(
-                f"{names[key]!r} of shape {list(found.shape)} does not fit in the place of "
-                f"{key!r}, of shape {list(old.shape)}"
+    def check_resized(self, states: Mapping[str, Any], resized: Resized) -> None:
+        for op in self._operations():
+            if "state" in states.get(INPUT_STATES + op.name, ()):
+                raise ValueError(
+                    f"the input {op.name!r} cannot go on where it was: the checkpoint has its "
+                    f"position on each of {resized.saved} ranks, and there are {resized.size}. "
+                    "Give rh.inputs a function of the step, which returns what this rank draws "
+                    f"from there on, or start {resized.saved} ranks"
+                )
+
+    def state_names(self) -> set[str]:
+        own = {INPUT_STATES + op.name for op in self._operations()}
+        return {*own, INPUT_STATES + EPOCH} if self.epochs.is_known else own
+
+    def _draw_epoch(self) -> int:
+        number = self.epochs.begun_by(self._values.global_step or 0)
+        if number != self._epoch:  # in the first run, too: values may be of InitFrom
+            self._epoch = number
+            self._reset(self._graph.get_collection(GraphKeys.EPOCH_RESETS))
+        return number
+
+    def _operations(self) -> list[Operation]:
+        return [op for op in self._graph.get_operations() if op.type == "Inputs"]
+
+    def _open(self, op: Operation) -> None:
+        if op.type == "Epoch":
+            self._epoch = self._positions.pop(op.name, {}).get("number")
+            self.opened[op] = OpenInput(
+                self._draw_epoch, lambda: None if self._epoch is None else {"number": self._epoch}
             )
-        return engine.as_like(old, found)
-
-    return _replaced(engine, variables, names, other), rest
-
-
-def _replaced(
-    engine: Engine,
-    variables: Variables,
-    names: Mapping[str, Any],
-    leaf_for: Callable[[str, Any], Any],
-) -> dict[Variable, Any]:
-    """Return new values of the variables that have leaves in ``names``.
-
-    ``leaf_for(name, leaf)`` returns what each of these leaves gives way to.
-    """
-    new: dict[Variable, Any] = {}
-    for variable, old in variables.items():
-        leaves = saved_leaves(engine, variable, old)
-        if not names.keys().isdisjoint(leaves):
-            changed = [leaf_for(key, it) if key in names else it for key, it in leaves.items()]
-            on_host = variable.on_host
-            new[variable] = int(changed[0]) if on_host else engine.with_leaves(old, changed)
-    return new
-
-
-def unknown(engine: Engine, variables: Variables, name: str) -> ValueError:
-    """Return the error for a name that no leaf of ``variables`` has."""
-    known = [key for v, value in variables.items() for key in saved_leaves(engine, v, value)]
-    return ValueError(f"no variable, or part of one, is named {name!r}{suggestion(name, known)}")
-
-
-def _is_near(variable: Variable, name: str) -> bool:
-    own = variable.op.name
-    return name.startswith(f"{own}/") or own.startswith(f"{name}/")
-
-
-def _fitted_leaf(engine: Engine, name: str, old: Any, value: Any) -> Any:
-    on_host = isinstance(old, np.int64)
-    array = fitted(name, value, (old.shape, old.dtype) if on_host else engine.host_form(old))
-    return array if on_host else engine.from_host(old, array)
+            return
+        if op.type == "EpochNow":
+            self.opened[op] = OpenInput(lambda: self.epochs.number, lambda: None)
+            return
+        source: Source = op.args[0]
+        step = self._values.global_step or 0
+        if op not in self._begun:
+            self._begun.add(op)
+            if op not in self._graph.get_collection(GraphKeys.EVALUATION_INPUTS):
+                source.begin()
+        opened = source.open(op.name, step, self._positions.get(op.name))
+        self._positions.pop(op.name, None)
+        if (put := self._graph.engine.put) is not None:
+            opened.mapped(put)
+        if self._add_secs is not None:
+            opened.timed(self._add_secs)
+        self.opened[op] = opened
+        if op in self._unplaced and step and not opened.by_step:
+            _log.info(
+                "the input %r starts over: the checkpoint of step %d has no position for it; see "
+                "rh.inputs for sources that keep theirs",
+                op.name,
+                step,
+            )
+        self._unplaced.discard(op)

@@ -25,11 +25,11 @@ class Coordinator:
     does that for a block.
 
     Args:
-        clean_stop_exception_types: Errors that only ask to stop; None: ``OutOfRangeError``, the
-            end of an input.
+        clean_stop_exception_types: Errors that only ask to stop; None: ``OutOfRangeError``, the end
+            of an input.
 
     Attributes:
-        stop_requested: Whether a stop was requested, as ``should_stop()`` says.
+        stop_requested: Whether a stop was requested.
         given_reason: The ``reason`` that was given to ``request_stop``, or None.
         stop_reason: The thread that has asked to stop, and why; None if none has.
         stopped_in: The thread that has asked first, or None.
@@ -39,14 +39,12 @@ class Coordinator:
     def __init__(
         self, clean_stop_exception_types: Iterable[type[BaseException]] | None = None
     ) -> None:
-        if clean_stop_exception_types is None:
-            clean_stop_exception_types = ends_of_input()
-        self._clean_stop_types = tuple(clean_stop_exception_types)
-        self._lock = threading.Condition()  # notified of a stop, and of the end of all threads
-        self.stop_requested = False
+        clean = clean_stop_exception_types
+        self._clean_stop_types = ends_of_input() if clean is None else tuple(clean)
+        self._lock = threading.Condition()
+        self.stop_requested = self.joined = False
         self.given_reason: str | None = None
         self.stopped_in: threading.Thread | None = None
-        self.joined = False
         self._error: BaseException | None = None
         self.stop_reason: str | None = None
         self._registered_threads: set[threading.Thread] = set()
@@ -62,15 +60,21 @@ class Coordinator:
 
         Args:
             ex: The reason: an exception, or the result of ``sys.exc_info()``. ``join`` raises that
-                of the first request. After ``join``, it is raised immediately, because nobody would
-                see it otherwise.
-            reason: Why a hook asks, in a few words; shown after its name in
-                ``session.stop_reason``. TensorFlow's coordinator does not have it.
+                of the first request; after ``join``, it is raised immediately.
+            reason: Why a hook asks, in a few words, for ``session.stop_reason``. TensorFlow's
+                coordinator does not have it.
 
         Raises:
             TypeError: If ``ex`` is not an exception.
         """
-        error = self._reportable(ex)
+        error = ex[1] if isinstance(ex, tuple) and len(ex) == 3 else ex
+        if not isinstance(error, BaseException | None):
+            raise TypeError(
+                f"ex must be an exception or what sys.exc_info() gives in an except block, "
+                f"got {ex!r}"
+            )
+        if isinstance(error, self._clean_stop_types):
+            error = None
         with self._lock:
             if self.joined and error is not None:
                 raise error
@@ -129,7 +133,8 @@ class Coordinator:
 
         Raises:
             BaseException: The error that was given to ``request_stop``.
-            RuntimeError: If threads still run, or the calling thread is one of them; it names them.
+            RuntimeError: Naming threads that still run, as the calling one does if it is among
+                them.
         """
         with self._lock:
             waited_for = [t for t in self._registered_threads.union(threads or ()) if t.is_alive()]
@@ -158,15 +163,6 @@ class Coordinator:
         if self._error is not None:
             raise self._error
 
-    def _reportable(self, ex: BaseException | ExcInfo | None) -> BaseException | None:
-        error = ex[1] if isinstance(ex, tuple) and len(ex) == 3 else ex
-        if not isinstance(error, BaseException | None):
-            raise TypeError(
-                f"ex must be an exception or what sys.exc_info() gives in an except block, "
-                f"got {ex!r}"
-            )
-        return None if isinstance(error, self._clean_stop_types) else error
-
     def _wait_for_end_or_stop(self, threads: Sequence[threading.Thread]) -> None:
         ended = False
 
@@ -179,7 +175,7 @@ class Coordinator:
                 self._lock.notify_all()
 
         if threads and not self.stop_requested:
-            # Only a join sees a thread end: one thread joins them all.
+            # Only a join sees a thread end.
             threading.Thread(target=watch, name="coordinator-join", daemon=True).start()
             with self._lock:
                 self._lock.wait_for(lambda: ended or self.stop_requested)
@@ -200,8 +196,8 @@ def _reason(thread: threading.Thread, error: BaseException | None) -> str:
 class LooperThread(threading.Thread):
     """A daemon thread that calls ``target(*args, **kwargs)`` until its coordinator says to stop.
 
-    An error in a call goes to ``coord.request_stop``. A subclass may override ``run_loop``
-    instead of giving a ``target``, and ``start_loop`` and ``stop_loop``, called once in the thread.
+    An error in a call goes to ``coord.request_stop``. A subclass may override ``run_loop`` instead
+    of giving a ``target``, and ``start_loop`` and ``stop_loop``, called once in the thread.
 
     Args:
         coord: The coordinator.
@@ -231,7 +227,7 @@ class LooperThread(threading.Thread):
             raise ValueError(f"args={args!r} and kwargs={kwargs!r} need a target to be given to")
         super().__init__(daemon=True)
         self._coord = coord
-        self._interval_secs = timer_interval_secs
+        self._interval_secs = timer_interval_secs or 0.0
         self._call = (target, tuple(args or ()), dict(kwargs or {}))
         coord.register_thread(self)
 
@@ -252,8 +248,8 @@ class LooperThread(threading.Thread):
         with self._coord.stop_on_exception():
             self.start_loop()
             next_time = clock.monotonic()
-            while not self._stopped_before(next_time):
-                next_time += self._interval_secs or 0.0
+            while not self._coord.wait_for_stop(max(0.0, next_time - clock.monotonic())):
+                next_time += self._interval_secs
                 self.run_loop()
             self.stop_loop()
 
@@ -268,8 +264,3 @@ class LooperThread(threading.Thread):
 
     def stop_loop(self) -> None:
         """Called when the thread stops on request."""
-
-    def _stopped_before(self, moment: float) -> bool:
-        if self._interval_secs is None:
-            return self._coord.should_stop()
-        return self._coord.wait_for_stop(max(0.0, moment - clock.monotonic()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from runhooks.contract import (
@@ -21,36 +22,25 @@ from runhooks.graph.engine import BoundedCache
 from runhooks.graph.nest import FetchList, KnownFetches, structure_key
 from runhooks.graph.nodes import Tensor
 from runhooks.graph.plan import CALLER
-from runhooks.session.scheduled_hook import ScheduledHook, hook_note
+from runhooks.session.scheduled_hook import ScheduledHook, note_hook
 
 _log = logging.getLogger("runhooks")
 
 Hooks = tuple[ScheduledHook, ...]
 Request = SessionRunArgs | None
 Answering = tuple[ScheduledHook, Callable[..., Any], int | None]
-
-
 Requests = Mapping[ScheduledHook, SessionRunArgs]
 
-
-#: The request of a hook that was not asked yet: no hook asks for this object.
 _NEVER_ASKED = SessionRunArgs(object())
 
-#: Takes note that a hook has asked to stop in this context.
 NoteStop = Callable[[SessionRunContext, ScheduledHook], None]
 
-#: Makes a named tuple of a tuple, in half the time of its constructor.
+#: Makes a named tuple in half the time of its constructor.
 _new = tuple.__new__
 
 
 class Asking:
-    """A hook that is asked before a run, and what it asked for in one turn.
-
-    Attributes:
-        hook: The hook.
-        before_run: Its method.
-        request: Whoever returns this very object asks for the same.
-    """
+    """A hook, and what it asked for in one turn; to return ``request`` itself asks for the same."""
 
     __slots__ = ("_fetches", "_kind", "_leaf", "before_run", "hook", "request")
 
@@ -63,8 +53,7 @@ class Asking:
         self._fetches = KnownFetches(fetches)
         is_leaf = not isinstance(fetches, list | tuple | Mapping)
         self._leaf = fetches if is_leaf else self
-        # The hook may change what is in its list or dict, or in a request of another class, and
-        # return the same request.
+        # The hook may change what a list, dict or other class holds, and return it again.
         is_fixed = is_leaf and isinstance(request, tuple) and not _has_feeds(request)
         self.request = request if is_fixed or request is None else self
 
@@ -81,11 +70,6 @@ class Asking:
 class CallerTurns:
     """The turns of callers that ask for the same: fetches, and the keys of a feed_dict.
 
-    Args:
-        caller: One of them.
-        watching: The hooks that watch a value in runs in which no hook is due.
-        merger: Merges the requests of the caller and the hooks.
-
     Attributes:
         part: What such a run does to the global step.
         draws: How many elements it takes of the data that the epochs are counted by.
@@ -94,19 +78,17 @@ class CallerTurns:
     def __init__(
         self, caller: SessionRunArgs, watching: Sequence[ScheduledHook], merger: RequestMerger
     ) -> None:
-        self.part = merger.step_part(caller)
-        self.draws = merger.draws(caller)
+        self.part, self.draws = merger.effects(caller)
         self.watching = watching
         self.merger = merger
         self._turns: BoundedCache[Any, Turn] = BoundedCache()
         self._last: BoundedCache[Hooks, Turn] = BoundedCache()
 
     def last_turn(self, hooks: Hooks) -> Turn | None:
-        """Return the last turn of ``hooks``, which may ask for something else now; None: none."""
+        """Return the last turn of ``hooks``, which may ask for something else now."""
         return self._last.get(hooks)
 
     def turn(self, hooks: Hooks, caller: SessionRunArgs, requests: Sequence[Request]) -> Turn:
-        """Return the turn of ``hooks``, of which those that are asked have these ``requests``."""
         key = hooks, *map(_key, requests)
         turn = self._turns.get_or_make(key, lambda: Turn(self, hooks, caller, requests))
         self._last[hooks] = turn
@@ -117,50 +99,36 @@ class Turn:
     """A run of what a caller and hooks ask for, with the calls of these hooks.
 
     It serves all callers that ask for the same, while the hooks do. What it uses belongs to it.
-
-    Args:
-        turns: What its callers ask for.
-        hooks: The hooks that are due in it, in the order of their calls. Empty: an off-step, in
-            which hooks may watch a value.
-        caller: One of the callers.
-        requests: What those of ``hooks`` ask for that override ``before_run``.
+    Without ``hooks`` it is an off-step, in which hooks may watch a value.
 
     Attributes:
-        leaf: Whoever gives this very object as fetches asks for what its callers do.
-        is_of: Returns whether fetches are those of its callers, as far as that is quickly said.
-        part: What the run does to the global step.
-        asking: The hooks that are asked.
-        parties: Those whose requests are answered, each by one item of the result. The others wait
-            for a later run, since the caller's fetches do not make the step that they need.
+        parties: The hooks whose requests are answered, each by one item of the result.
+        waiting: Those that wait for a run that makes the step which they need.
         fetches: What is run: a list, the caller's part first; None: only what the caller asks for.
         feeds: Whether hooks feed values or give options, to be merged for each run.
         answering: The hooks that are answered, their methods, and the places of their values in the
-            result; None: they asked for nothing.
-        watching: The hooks that watch a value; the first one's is at place 1.
-        waiting: These others.
+            result, if any.
         sleepers: Those of ``hooks`` that say when they are next due, and are not waiting.
-        run: The run of the raw session that it made last; None: it is to be found.
+        run: The run of the raw session that it made last, if it can be made again.
     """
 
     __slots__ = (
-        *("answering", "asking", "feeds", "fetches", "hooks", "is_of", "leaf", "part", "turns"),
-        *("parties", "run", "sleepers", "waiting", "watching"),
+        *("answering", "asking", "feeds", "fetches", "hooks", "is_of", "leaf", "parties", "run"),
+        *("sleepers", "turns", "waiting", "watching"),
     )
 
     def __init__(
         self, turns: CallerTurns, hooks: Hooks, caller: SessionRunArgs, requests: Sequence[Request]
     ) -> None:
-        self.turns, self.hooks, self.part = turns, hooks, turns.part
+        self.turns, self.hooks = turns, hooks
         known = KnownFetches(caller.fetches)
         self.leaf, self.is_of = known.leaf, known.is_the_same_as
         asked = [hook for hook in hooks if hook.before_run is not None]
         self.asking = [Asking(*it) for it in zip(asked, requests, strict=True)]
         self.run: PreparedRun | None = None
-        watched = () if hooks else turns.watching
-        wanted: dict[ScheduledHook, Request] = {
-            **{it.hook: request for it, request in zip(self.asking, requests, strict=True)},
-            **{hook: SessionRunArgs(hook.watched) for hook in watched},
-        }
+        wanted = dict(zip(asked, requests, strict=True))
+        if not hooks:
+            wanted |= {hook: SessionRunArgs(hook.watched) for hook in turns.watching}
         answered, self.waiting = _divided(turns.merger, caller, wanted)
         self.parties = list(answered)
         self.watching = [] if hooks else self.parties
@@ -176,33 +144,21 @@ class Turn:
         ]
         self.sleepers = [hook for hook in hooks if hook.sleeps and hook not in self.waiting]
         self.feeds = any(map(_has_feeds, answered.values()))
-        self.fetches = _merged(caller, answered)
+        named = [(f"the hook {hook.name}", _wanted(it)) for hook, it in answered.items()]
+        self.fetches = FetchList([(CALLER, caller.fetches), *named]) if named else None
 
     def requests_of(self, requests: Sequence[Request]) -> dict[ScheduledHook, SessionRunArgs]:
-        """Return what is asked for beside the caller, by hook.
-
-        Args:
-            requests: What the hooks that are asked want of this run.
-        """
-        if self.watching:
-            return {hook: SessionRunArgs(hook.watched) for hook in self.watching}
+        """Return what hooks ask for beside the caller; ``requests``: of those that were asked."""
         given = {it.hook: request for it, request in zip(self.asking, requests, strict=True)}
+        given |= {hook: SessionRunArgs(hook.watched) for hook in self.watching}
         return {hook: request for hook in self.parties if (request := given[hook]) is not None}
 
     def recurs(self) -> bool:
-        """Return whether, as far as its hooks go, the next run of its caller is this one again."""
-        if self.feeds or self.waiting:
-            return False
-        return all(hook.always for hook in self.hooks)
+        """Return whether, by its hooks, the next run of its caller is this one again."""
+        return not (self.feeds or self.waiting) and all(hook.always for hook in self.hooks)
 
     def watch(self, step: int, result: Any, stop: Callable[[str], None]) -> None:
-        """Hand the hooks that watch a value theirs.
-
-        Args:
-            step: The global step that the run has led to.
-            result: Its result.
-            stop: Called with the name of a hook that asks to stop.
-        """
+        """Hand the hooks that watch a value theirs; ``stop`` takes the name of one that asks."""
         place = 0
         try:
             for hook in self.watching:
@@ -210,7 +166,7 @@ class Turn:
                 if hook.hook.watch(step, result[place]):
                     stop(hook.name)
         except Exception as error:
-            add_note(error, hook_note(hook.name, "watch"))
+            note_hook(error, hook.name, "watch")
             raise
 
 
@@ -221,15 +177,7 @@ def answer(
     records: tuple[Any, Any],
     note_stop: NoteStop,
 ) -> None:
-    """Call ``after_run`` of hooks.
-
-    Args:
-        answering: The hooks, as in ``Turn.answering``.
-        context: The context of the run.
-        result: Its result.
-        records: Its options and metadata.
-        note_stop: Called for each hook that asks to stop.
-    """
+    """Call ``after_run`` of hooks; ``records``: the options and metadata of the run."""
     options, metadata = records
     try:
         for hook, after_run, place in answering:
@@ -238,38 +186,29 @@ def answer(
             if context.stop_requested:
                 note_stop(context, hook)
     except Exception as error:
-        add_note(error, hook_note(hook.name, "after_run"))
+        note_hook(error, hook.name, "after_run")
         raise
 
 
 class RequestMerger:
-    """Knows what the requests of hooks do to the runs of one session, and merges their feeds."""
+    """Knows what requests of hooks do to runs of one session, and merges their feeds."""
 
     def __init__(self, raw: RawSession) -> None:
         self._raw = raw
         self._graph = foreign.graph_of(raw.graph)
         self._warned = False
 
-    def step_part(self, caller: SessionRunArgs) -> StepPart:
-        """Return what a run of what the caller asks for does to the global step."""
-        try:
-            return self._raw.step_part(caller.fetches, tuple(caller.feed_dict or ()))
-        except (TypeError, ValueError, KeyError):  # the run will say what is wrong
-            return StepPart.WHOLE
-
-    def draws(self, caller: SessionRunArgs) -> int:
-        """Return how many elements a run of the caller takes of the data that epochs go by."""
-        epochs = self._raw.epochs
-        if epochs is None or epochs.input is None:
-            return 0
-        try:
-            inputs = self._raw.inputs_of(caller.fetches, tuple(caller.feed_dict or ()))
-        except (TypeError, ValueError, KeyError):  # the run will say what is wrong
-            return 0
-        return int(epochs.input in inputs)
+    def effects(self, caller: SessionRunArgs) -> tuple[StepPart, int]:
+        """Return ``part`` and ``draws`` of ``CallerTurns``."""
+        asked_for = caller.fetches, tuple(caller.feed_dict or ())
+        part, draws, epochs = StepPart.WHOLE, 0, self._raw.epochs
+        with suppress(TypeError, ValueError, KeyError):  # the run will say what is wrong
+            part = self._raw.step_part(*asked_for)
+            if epochs is not None and epochs.input is not None:
+                draws = int(epochs.input in self._raw.inputs_of(*asked_for))
+        return part, draws
 
     def check_lone(self, hook: ScheduledHook, request: SessionRunArgs) -> None:
-        """Raise RuntimeError if ``request``, which one rank makes, takes all of them to answer."""
         if request.fetches is None:
             return
         effects = self._graph.effects_of(request.fetches, request.feed_dict or ())
@@ -279,16 +218,15 @@ class RequestMerger:
             names += [op.name for op in touched if objects.is_spread(op.name)]
         if names:
             raise RuntimeError(
-                f"the hook {hook.name} asks for {min(names)!r} on one rank, but each rank holds a "
-                "part of it, and this one would wait for the others: let all ranks call the hook, "
-                "in hooks and not in chief_only_hooks, with hook.runs_on = 'all'; or, if it acts "
-                "on the chief alone, set asks_on_all = True in its class"
+                f"the hook {hook.name} asks for {min(names)!r} on one rank, but each holds a part "
+                "of it: let all ranks call it, in hooks and not in chief_only_hooks, with "
+                "hook.runs_on = 'all'; or, if it acts on the chief alone, set asks_on_all = True "
+                "in its class"
             )
 
     def lacks_step(
         self, caller: SessionRunArgs, hook: ScheduledHook, request: SessionRunArgs
     ) -> bool:
-        """Return whether ``request`` needs a step that the caller's fetches do not make."""
         if self._graph.objects is None or request.fetches is None:
             return False
         feeds = (*(caller.feed_dict or ()), *(request.feed_dict or ()))
@@ -301,18 +239,13 @@ class RequestMerger:
         if missing and missing < needs.steps and not self._warned:
             self._warned = True
             _log.warning(
-                "the request of the hook %s waits for a run that makes all of the steps %s, whose "
-                "outputs it asks for: fetch these together, as in session.run(%s)",
+                "the hook %s waits for a run that makes all of the steps %s, whose outputs it asks "
+                "for: fetch these together, as in session.run(%s)",
                 *(hook.name, *2 * [sorted(op.name for op in needs.steps)]),
             )
         return bool(missing) or bool(needs.step_captures and not made)
 
     def merged(self, caller: SessionRunArgs, requests: Requests) -> tuple[Any, Any]:
-        """Return the feed_dict and the options of one run for the caller and the hooks.
-
-        Raises:
-            RuntimeError: If two parties feed one tensor, or give options that cannot be merged.
-        """
         parties = {CALLER: caller, **{hook.name: it for hook, it in requests.items()}}
         given = {name: args.options for name, args in parties.items() if args.options is not None}
         options = self._raw.merge_options(given) if given else None
@@ -321,19 +254,18 @@ class RequestMerger:
     def note_bad_requests(
         self, error: Exception, caller: SessionRunArgs, requests: Requests
     ) -> None:
-        """Note on ``error`` which hook, if any, asks for or feeds what this run cannot compute."""
+        """Note on ``error`` which hook, if any, asks for or feeds what cannot be computed."""
         if not isinstance(caller.feed_dict, Mapping | None):
             return
         fed = {key for args in (caller, *requests.values()) for key in args.feed_dict or ()}
         if not _is_sound(self._graph, caller.fetches, caller.feed_dict or (), fed):
             return
         for hook, request in requests.items():
-            if not _is_sound(self._graph, wanted_of(request), request.feed_dict or (), fed):
+            if not _is_sound(self._graph, _wanted(request), request.feed_dict or (), fed):
                 add_note(error, f"in before_run of the hook {hook.name}, which asks for it")
 
 
-def wanted_of(request: SessionRunArgs) -> Any:
-    """Return what ``request`` wants as fetches: an empty list if it only feeds."""
+def _wanted(request: SessionRunArgs) -> Any:
     return [] if request.fetches is None else request.fetches
 
 
@@ -380,7 +312,7 @@ def _feeds(graph: BaseGraph, parties: Mapping[str, SessionRunArgs]) -> dict[Any,
 def _divided(
     merger: RequestMerger, caller: SessionRunArgs, wanted: Mapping[ScheduledHook, Request]
 ) -> tuple[dict[ScheduledHook, SessionRunArgs], set[ScheduledHook]]:
-    """Return the requests that a run can answer, and the hooks whose requests have to wait."""
+    """Return the requests that a run can answer, and the hooks that have to wait."""
     requests: dict[ScheduledHook, SessionRunArgs] = {}
     waiting = set()
     for hook, request in wanted.items():
@@ -393,15 +325,6 @@ def _divided(
         else:
             requests[hook] = request
     return requests, waiting
-
-
-def _merged(
-    caller: SessionRunArgs, requests: Mapping[ScheduledHook, SessionRunArgs]
-) -> FetchList | None:
-    if not requests:
-        return None
-    named = [(f"the hook {hook.name}", wanted_of(it)) for hook, it in requests.items()]
-    return FetchList([(CALLER, caller.fetches), *named])
 
 
 def _has_feeds(request: Any) -> bool:
