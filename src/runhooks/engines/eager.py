@@ -28,8 +28,7 @@ from runhooks.engines.conform import (
     number_as,
     single_number,
 )
-from runhooks.graph.engine import BoundBody, BoundedCache, Engine
-from runhooks.graph.evaluate import Ready, evaluate, ready
+from runhooks.graph.engine import BoundBody, BoundedCache, Engine, Ready, evaluate, ready
 from runhooks.graph.nodes import UPDATE, Operation, Tensor, Variable
 from runhooks.graph.plan import Body
 

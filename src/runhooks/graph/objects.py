@@ -19,9 +19,8 @@ class Resized(NamedTuple):
         saved: How many ranks saved it.
         size: How many there are now.
         rank: Which of these this one is.
-        seed: What the random states of all ranks begin with, in place of those that were saved:
-            the same for all, and always the same for one checkpoint.
-        differing: The names of arrays of which some ranks had other values than the chief, whose
+        seed: What random states begin with in place of those saved; the same on all ranks.
+        differing: The names of arrays of which ranks had other values than the chief, whose
             values all get now.
     """
 
@@ -40,16 +39,15 @@ class Resized(NamedTuple):
 #: The prefix of the names of their states in a snapshot.
 OBJECT_STATES = "objects/"
 
-#: The names of two objects of graphs of ``rh.torch``: the states of random generators, and the
-#: gradients that are not applied yet.
+#: Two objects of graphs of ``rh.torch``: the states of random generators, and gradients that are
+#: not applied yet.
 RANDOM_STATES, PENDING = "random", "gradients"
 
-#: The key in the state of a module under which the versions of its classes stand; other objects
-#: have none.
+#: The key of the versions of its classes in the state of a module.
 MODULE_VERSIONS = "metadata"
 
-#: In their states, ``(STANDS_FOR_ARRAY, name)`` stands in the place of the array of that name;
-#: ``(STANDS_FOR_ARRAY, name, strides)`` for one that lies in memory in another order than C's.
+#: In their states, ``(STANDS_FOR_ARRAY, name)`` stands for the array of that name, and
+#: ``(STANDS_FOR_ARRAY, name, strides)`` for one that is not in C's order in memory.
 STANDS_FOR_ARRAY = "runhooks.tensor"
 
 
@@ -64,11 +62,7 @@ Arrays = Mapping[str, NDArray[Any]]
 
 
 class StatefulObjects(Protocol):
-    """Objects that the steps of a graph change in place, beside the variables of a session.
-
-    No session holds them: all sessions of a graph change the same ones, and only a snapshot brings
-    back an earlier state.
-    """
+    """Objects that the steps of a graph change in place: the same ones in all its sessions."""
 
     @property
     def names(self) -> list[str]:
@@ -91,7 +85,7 @@ class StatefulObjects(Protocol):
 
         Args:
             into: As for ``Engine.to_host``, by name.
-            share: Which of several ranks this is; arrays of which it has a part to write are then
+            share: Which of several ranks this is; arrays of which it writes a part are then
                 ``ShardedArray`` objects. None: a process alone.
 
         Raises:
@@ -100,10 +94,7 @@ class StatefulObjects(Protocol):
         ...
 
     def is_spread(self, name: str) -> bool:
-        """Return whether ranks hold parts of the value that is fetched by ``name``.
-
-        To have it in whole, each of them must ask for it.
-        """
+        """Return whether ranks hold parts of the value ``name``, so that all must ask for it."""
         ...
 
     def owns(self, name: str) -> bool:
@@ -111,10 +102,7 @@ class StatefulObjects(Protocol):
         ...
 
     def preserved(self) -> AbstractContextManager[None]:
-        """Put random generators and training modes back at the end of the ``with`` block.
-
-        Inside another such block, random generators go on until that one ends.
-        """
+        """Put random generators and training modes back at the end of the outermost such block."""
         ...
 
     def loader(
@@ -141,11 +129,7 @@ class StatefulObjects(Protocol):
         ...
 
     def read(self, name: str) -> dict[str, NDArray[Any]]:
-        """Return the present values of a part of the objects, as ``RawSession.read``.
-
-        Raises:
-            ValueError: If nothing has that name.
-        """
+        """Return the present values of a part of the objects, as ``RawSession.read``."""
         ...
 
     def assigner(self, values: Mapping[str, Any]) -> Callable[[], None]:
@@ -161,13 +145,10 @@ class StatefulObjects(Protocol):
         ...
 
     def averages(self, name: str, parts: Collection[str]) -> Callable[[float], None]:
-        """Keep moving averages of parts of the objects as the object ``name`` of their own.
-
-        They are saved as ``"<name>/<part>"``. The same call returns the same averages again.
+        """Keep moving averages of ``parts``, saved as ``"<name>/<part>"``; the same if asked again.
 
         Returns:
-            A function that moves them towards the present values, as ``Engine.average`` by its
-            argument.
+            What moves them towards the present values, by a weight as of ``Engine.average``.
 
         Raises:
             ValueError: If nothing has the name of a part, or if ``name`` is taken.

@@ -14,8 +14,7 @@ import numpy as np
 
 from runhooks.contract import PreparedRun
 from runhooks.errors import OutOfRangeError, add_note
-from runhooks.graph.engine import AssignedError, BoundBody
-from runhooks.graph.evaluate import evaluate, outputs_of, ready
+from runhooks.graph.engine import AssignedError, BoundBody, evaluate, outputs_of, ready
 from runhooks.graph.graph import Graph
 from runhooks.graph.nest import reader
 from runhooks.graph.nodes import Operation, Tensor, Variable
