@@ -1,8 +1,7 @@
 """When an epoch of a training ends, and ``"epoch"``, the tensor that says which one it is.
 
-An epoch ends with the last element of the data, by its position; or every ``steps_per_epoch``
-steps, where the program gives that number. The data are the first input of the graph, and must be
-iterable again; the lengths of iterators, functions of the step and what is fed are unknown.
+It ends with the last element of the first input, if that is iterable again; or every
+``steps_per_epoch`` steps, if the program gives that number.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ EPOCH = "epoch"
 
 
 def steps_per_epoch(graph: BaseGraph) -> int | None:
-    """Return how many steps are an epoch of ``graph``; None: its data tell."""
+    """Return how many steps are an epoch of ``graph``; None: its data say."""
     return next(iter(graph.get_collection(GraphKeys.STEPS_PER_EPOCH)), None)
 
 
 def epoch_input(graph: BaseGraph) -> Operation | None:
-    """Return the input whose elements are the epochs of ``graph``; None: there is none."""
+    """Return the input whose elements are the epochs of ``graph``, if any."""
     op = next(iter(graph.get_collection(GraphKeys.EPOCH_INPUT)), None)
     return op if op is not None and op.args[0].has_epochs else None
 
@@ -41,9 +40,8 @@ def has_epochs(graph: BaseGraph) -> bool:
 def epoch_operation(graph: BaseGraph) -> Operation | None:
     """Return an operation whose value is the number of the epoch, from 1; None: it has no epochs.
 
-    It is drawn in each run that needs it, after the data: in one that makes a step, it begins the
-    epoch of that step; in others, its argument, of type ``"EpochNow"``, is drawn in its place. It
-    is not added to the graph, so that a finalized one has it too.
+    It is drawn after the data, and begins the epoch of the step of the run; in runs without one,
+    its argument is drawn in its place. A finalized graph has it, too: it is not added.
     """
     if not has_epochs(graph):
         return None
@@ -62,10 +60,10 @@ class Epochs:
     Args:
         graph: The graph.
         global_step: Returns the global step of the session.
-        position: Returns the open input of an operation, or else where a checkpoint has left it.
+        position: Returns the open input of an operation, or where a checkpoint has left it.
         opened: Returns the input of an operation, which it opens.
-        lock: Held while elements are looked at ahead: drawing them may change random generators,
-            whose states a run of another thread may be about to restore.
+        lock: Held while elements are looked at ahead: that may change random generators, whose
+            states a run of another thread may be about to restore.
     """
 
     def __init__(
@@ -78,7 +76,7 @@ class Epochs:
     ) -> None:
         self._steps = steps_per_epoch(graph)
         self._global_step = global_step
-        #: The operation that draws from the data; None: they tell nothing of epochs.
+        #: The operation that draws from the data, if they have epochs.
         self.input = epoch_input(graph) if position is not None else None
         self._position = position
         self._opened = opened
@@ -100,16 +98,13 @@ class Epochs:
         return math.ceil(self.done_at(self._global_step() or 0))
 
     def begun_by(self, step: int) -> int:
-        """Return the number of the epoch that the step after ``step`` belongs to.
-
-        Its element was drawn, if the data tell the epochs.
-        """
+        """Return the number of the epoch of the step after ``step``, whose element was drawn."""
         return self.number if self._steps is None else step // self._steps + 1
 
     def done_at(self, step: int) -> Fraction:
         """Return how many epochs are done at ``step``: now, or when the next run has led to it.
 
-        Who asks goes by epochs: where only that finds the end of one, look ahead from now on.
+        Without a length, look ahead from now on: only that finds the end.
         """
         if self._steps is not None:
             return Fraction(step, self._steps)
@@ -117,17 +112,13 @@ class Epochs:
         return self._done_after(1 if step > (self._global_step() or 0) else 0)
 
     def step_at(self, epoch: float | Fraction) -> float:
-        """Return the step at which ``epoch`` epochs are done; infinite where the data tell."""
+        """Return the step at which ``epoch`` epochs are done; infinite where the data say."""
         if self._steps is None or epoch == math.inf:
             return math.inf
         return math.ceil(Fraction(epoch) * self._steps)
 
     def check(self, epoch: float | Fraction) -> None:
-        """Look ahead from now on, where that is how the end of an epoch is found.
-
-        Raises:
-            ValueError: For a part of an epoch of unknown length.
-        """
+        """Look ahead from now on if need be; ValueError: for a part of one without a length."""
         if self._steps is not None or epoch == math.inf or self._progress().length is not None:
             return
         if epoch != int(epoch):
@@ -138,9 +129,9 @@ class Epochs:
         self._looks_ahead = True
 
     def draws_until(self, epoch: float | Fraction) -> float:
-        """Return how many draws lead to the end of ``epoch`` epochs, or of the present one.
+        """Return how many draws lead to the end of ``epoch`` epochs, of the present one, or of all.
 
-        The end of the data counts, too. Where no length is known, it may be the next one.
+        Where no length is known, it may be the next draw.
         """
         if self.input is None:
             return math.inf
@@ -162,35 +153,30 @@ class Epochs:
 
     @property
     def progress(self) -> Progress:
-        """How far the data have come in their epochs, which these are."""
+        """How far the data have come."""
         return self._progress()
 
     def begun_for_all(self) -> Progress:
-        """Begin the epoch of the next element, which a run is about to draw, and return where.
+        """Begin the epoch of the next element, which a run is about to draw; return its progress.
 
-        Other ranks go by its length: from now on, an epoch that is shorter is an error.
+        Other ranks go by its length: from now on, a shorter one is an error.
         """
         with self._lock:
-            passes = self._passes()
-            if passes is None and self._opened is not None:
-                assert self.input is not None
-                passes = self._opened(self.input).passes
-            if passes is not None:
+            if (passes := self._passes() or self._open()) is not None:
                 passes.others_go_by_length = True
                 passes.begin_next()
             return self._progress()
 
     @property
     def draws_left(self) -> int | None:
-        """How many elements of the data are left in all epochs; None: that is unknown."""
-        progress = None if self._most is None else self._progress()
-        if self._most is None or progress is None or progress.length is None:
+        """How many elements are left in all epochs; None: unknown."""
+        if self._most is None or (progress := self._progress()).length is None:
             return None
         return max(0, (self._most - progress.done) * progress.length - progress.drawn)
 
     @property
     def is_over(self) -> bool:
-        """Whether all elements of all epochs were drawn, as far as that is known."""
+        """Whether all elements of all epochs were drawn, as far as is known."""
         if self._most is None:
             return False
         with self._lock:
@@ -233,14 +219,10 @@ class Epochs:
             return done + Fraction(min(drawn + draws, length), length or 1)
 
     def _begun(self) -> Passes | None:
-        """Return the way of the input through its epochs; the one of its next element has begun.
-
-        To look into it is right only now: a run that draws this element is about to be made.
-        """
-        assert self.input is not None
+        """Begin the epoch of the next element, which a run is about to draw; return its way."""
         passes = self._passes()
-        if passes is None and self._looks_ahead and self._opened is not None:
-            passes = self._opened(self.input).passes
+        if passes is None and self._looks_ahead:
+            passes = self._open()
         if passes is not None:
             passes.begin_next()
         return passes
@@ -248,12 +230,15 @@ class Epochs:
     def _left(self) -> Passes | None:
         """Return the way of the input where a run or a checkpoint has left it."""
         passes = self._passes()
-        if passes is None and self._looks_ahead and self._opened is not None:
-            assert self.input is not None
+        if passes is None and self._looks_ahead:
             progress = self._progress()
             if progress.drawn and not progress.is_at_end:
-                return self._opened(self.input).passes
+                return self._open()
         return passes
+
+    def _open(self) -> Passes | None:
+        assert self.input is not None
+        return None if self._opened is None else self._opened(self.input).passes
 
     def _found(self) -> OpenInput | Mapping[str, Any]:
         assert self.input is not None
