@@ -8,9 +8,8 @@ from typing import Any
 
 from runhooks.arrays.trees import Container, container_of, walk
 from runhooks.checkpoint.files import printable
-from runhooks.graph.base import GraphKeys
+from runhooks.graph.base import MODULE_VERSIONS, OBJECT_STATES, GraphKeys, stands_for_array
 from runhooks.graph.epoch_means import EPOCH_SUMS
-from runhooks.graph.objects import MODULE_VERSIONS, OBJECT_STATES, stands_for_array
 from runhooks.near_names import suggestion
 
 _SEPARATORS = ("/", ".")

@@ -5,15 +5,18 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from enum import Enum
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
+
+from runhooks.arrays.shards import Share
 from runhooks.arrays.trees import builtin_container_of, walk
 from runhooks.errors import AbortedError, NanLossDuringTrainingError, UnavailableError
-from runhooks.graph.objects import StatefulObjects
 
 
 class GraphKeys:
@@ -78,16 +81,14 @@ class ClosedSessionError(RuntimeError):
 class Framework:
     """A framework, whether runhooks runs graphs for it or it runs its own."""
 
-    #: Its name, as messages give it.
     name: ClassVar[str]
 
-    #: How it is written in prose.
+    #: Its name in prose.
     title: ClassVar[str] = "another framework"
 
-    #: Where hooks log.
     log: Log = logging.getLogger("runhooks")
 
-    #: The error that a NaN loss raises: the one that programs of the framework catch.
+    #: The error of a NaN loss, which programs of the framework catch.
     nan_loss_error: type[Exception] = NanLossDuringTrainingError
 
     #: Whether a run is one program of all ranks, or ranks are the framework's own affair.
@@ -159,7 +160,7 @@ class SessionOpener:
     #: The framework's own scaffold classes, which creators take as well.
     scaffolds: tuple[type, ...] = ()
 
-    #: Whether runhooks lets the sessions of all ranks agree.
+    #: Whether runhooks lets all ranks agree.
     joins_ranks: ClassVar[bool] = True
 
     #: Whether runhooks writes the checkpoints; False: the framework's savers do.
@@ -169,7 +170,7 @@ class SessionOpener:
         """Raise ValueError if sessions of this graph take no ``master`` or ``config``."""
 
     def resolve(self, place: str | os.PathLike[str]) -> str | os.PathLike[str]:
-        """Return a path that means the same place whatever the working directory becomes."""
+        """Return ``place`` whatever the working directory becomes."""
         return place
 
     def fill_scaffold(self, scaffold: Any) -> None:
@@ -193,18 +194,142 @@ class SessionOpener:
         raise NotImplementedError
 
     def deadline_error(self, message: str, checkpoint_dir: Place) -> Exception:
-        """Return the error for a worker that has waited too long."""
         raise NotImplementedError
 
     def prepare_graph(self) -> None:
         """Add to the graph, which is not final yet, what sessions of it need."""
 
     def as_raw_session(self, session: Any) -> Any:
-        """Return ``session``, which a user's own creator made, as a ``RawSession``."""
+        """Return what a user's own creator made as a ``RawSession``."""
         return session
 
     def start_threads(self, session: Any, coord: Any) -> None:
-        """Start the threads that the graph asks for, under the coordinator ``coord``."""
+        """Start the threads that the graph asks for."""
+
+
+class Resized(NamedTuple):
+    """What ``rank`` of ``size`` has to know of a checkpoint that ``saved`` ranks have saved.
+
+    Random states begin with ``seed``, the same on all. The arrays in ``differing``, of which ranks
+    had other values than the chief, get those of the chief.
+    """
+
+    saved: int
+    size: int
+    rank: int
+    seed: int
+    differing: frozenset[str] = frozenset()
+
+    def seed_of(self, name: str) -> int:
+        """Return the seed of this rank's random generator ``name``: 63 bits."""
+        entropy = [self.seed, self.rank, *name.encode()]
+        return int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0]) >> 1
+
+
+#: The prefix of the names of their states in a snapshot.
+OBJECT_STATES = "objects/"
+
+#: Two objects of graphs of ``rh.torch``: the states of random generators, and gradients that are
+#: not applied yet.
+RANDOM_STATES, PENDING = "random", "gradients"
+
+#: The key of the versions of its classes in the state of a module.
+MODULE_VERSIONS = "metadata"
+
+#: ``(STANDS_FOR_ARRAY, name)`` in a state stands for the array of that name, with strides behind
+#: it if these are not C's.
+STANDS_FOR_ARRAY = "runhooks.tensor"
+
+
+def stands_for_array(value: Any) -> bool:
+    """Return whether ``value``, in a state, stands for an array."""
+    if type(value) is not tuple or len(value) not in (2, 3):
+        return False
+    return type(value[0]) is str and value[0] == STANDS_FOR_ARRAY
+
+
+Arrays = Mapping[str, NDArray[Any]]
+
+
+class StatefulObjects(Protocol):
+    """Objects that the steps of a graph change in place: the same ones in all its sessions."""
+
+    @property
+    def names(self) -> list[str]:
+        """The names of those that checkpoints hold."""
+        ...
+
+    @property
+    def changed(self) -> bool:
+        """Whether a step was begun since they were last loaded or ``settle`` was called."""
+        ...
+
+    def settle(self) -> None:
+        """Take their present state as the one that a session begins with."""
+        ...
+
+    def save(
+        self, into: Arrays | None = None, share: Share | None = None
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return their arrays, named ``"<object>/<path>"``, and the rest of their states by object.
+
+        ``into`` is as for ``Engine.to_host``, by name. For a ``share`` of several ranks, arrays of
+        which it writes a part are ``ShardedArray`` objects. Raises TypeError if a state holds a
+        value that cannot be saved.
+        """
+        ...
+
+    def is_spread(self, name: str) -> bool:
+        """Return whether ranks hold parts of the value ``name``, so that all must ask for it."""
+        ...
+
+    def owns(self, name: str) -> bool:
+        """Return whether an array of that name would be one of theirs."""
+        ...
+
+    def preserved(self) -> AbstractContextManager[None]:
+        """Put random generators and training modes back at the end of the outermost such block."""
+        ...
+
+    def loader(
+        self,
+        arrays: Mapping[str, Any],
+        states: Mapping[str, Any],
+        only: Collection[str] | None,
+        resized: Resized | None = None,
+        *,
+        is_given: bool = False,
+    ) -> Callable[[], None]:
+        """Return a function that loads what ``save`` returned.
+
+        ``arrays`` may be ``ArraySource`` objects; if ``is_given``, nothing else uses their memory.
+        ``only`` are the names of the objects to load; None: all. Raises ValueError if the states do
+        not fit, and changes nothing then.
+        """
+        ...
+
+    def read(self, name: str) -> dict[str, NDArray[Any]]:
+        """As ``RawSession.read``, of a part of the objects."""
+        ...
+
+    def assigner(self, values: Mapping[str, Any]) -> Callable[[], None]:
+        """Return a function that assigns ``values``, by the names that ``read`` returns.
+
+        Raises ValueError if nothing has a name, or if a value does not fit.
+        """
+        ...
+
+    def substituted(self, places: Mapping[str, str]) -> AbstractContextManager[None]:
+        """As ``RawSession.substituted``, of parts of the objects and their averages."""
+        ...
+
+    def averages(self, name: str, parts: Collection[str]) -> Callable[[float], None]:
+        """Keep moving averages of ``parts``, saved as ``"<name>/<part>"``; the same if asked again.
+
+        Return what moves them towards the present values, by a weight as of ``Engine.average``.
+        Raises ValueError if nothing has the name of a part, or if ``name`` is taken.
+        """
+        ...
 
 
 #: The form of a tensor that nobody knows before a run.
@@ -282,11 +407,16 @@ class BaseGraph:
         raise self.not_ours(str(kwargs.get("name")))
 
     def not_ours(self, name: str) -> TypeError:
-        """Return the error for adding ``name`` to a graph that only its framework builds."""
+        """Return the error for adding ``name`` to a graph of its framework alone."""
+        return TypeError(f"{name!r} cannot be added to the default graph, which is {self.whose}")
+
+    @property
+    def whose(self) -> str:
+        """Whose it is, and how to have one of ours: the end of a message."""
         framework = self.engine.title
-        return TypeError(
-            f"{name!r} cannot be added to the default graph, which is {framework}'s: build it with "
-            f"{framework}, or enter a graph of runhooks, with rh.Graph().as_default()"
+        return (
+            f"{framework}'s: build it with {framework}, or enter a graph of runhooks, with "
+            "rh.Graph().as_default()"
         )
 
     def form_of(self, tensor: Any) -> Any:
@@ -315,7 +445,6 @@ class BaseGraph:
         raise self.not_ours(name)
 
     def add_assignment(self, variable: Any, value: Any, *, increment: bool, name: str) -> Any:
-        """Add an operation that assigns ``value`` to ``variable``, or adds it to the old value."""
         raise NotImplementedError
 
     def add_epoch_mean(self, tensor: Any, weight: Any, name: str | None) -> Any:

@@ -10,9 +10,17 @@ import numpy as np
 import numpy.typing as npt
 
 from runhooks import arguments
-from runhooks.graph import names, nest
+from runhooks.graph import nest
 from runhooks.graph.base import BaseGraph, GraphKeys, get_default_graph
-from runhooks.graph.nodes import UPDATE, Operation, Placement, Tensor, Variable
+from runhooks.graph.nodes import (
+    UPDATE,
+    Operation,
+    Placement,
+    Tensor,
+    Variable,
+    check_name,
+    cleaned_name,
+)
 from runhooks.graph.source import FunctionIterable, Source
 
 #: Parameters that get the global step.
@@ -78,7 +86,7 @@ def placeholder(
         shape: That of the values, with None for any size. None: any; if ``dtype`` is None too, any
             pytree of arrays.
     """
-    name = "Placeholder" if name is None else names.check(name)
+    name = "Placeholder" if name is None else check_name(name)
     arguments.instance(Sequence, shape=shape)
     for size in shape or ():
         arguments.whole(0, shape=size)
@@ -102,7 +110,7 @@ def placeholder_with_default(
         name: The name of its operation; the tensor has ``":0"`` added.
     """
     kind = "PlaceholderWithDefault"
-    name = kind if name is None else names.check(name)
+    name = kind if name is None else check_name(name)
     arguments.instance(Sequence, shape=shape)
     graph = get_default_graph()
     value = _with_constants(graph, default)
@@ -144,7 +152,7 @@ def call(
         raise TypeError(f"fn must be a callable, got {fn!r}")
     arguments.whole(0, num_outputs=num_outputs)
     if name is None:
-        name = names.cleaned(getattr(fn, "__name__", type(fn).__name__).strip("<>"), "call")
+        name = cleaned_name(getattr(fn, "__name__", type(fn).__name__).strip("<>"), "call")
     graph = _graph_of((args, kwargs))
     for arg in args:
         if isinstance(arg, str):
@@ -275,8 +283,7 @@ def checked_source(
     if epochs != 1 and (by_step or hasattr(source, "__next__")):
         raise ValueError(
             f"epochs must be left out for an iterator or a function of the step, got {epochs!r}: "
-            "only what can be gone through again has epochs, such as a list, a loader, or a "
-            "function without arguments that returns one"
+            "give a list, a loader, or a function without arguments that returns one"
         )
     return cast("Iterable[Any] | Callable[[int], Iterable[Any]]", source)
 

@@ -48,7 +48,7 @@ class BoundedCache(Kept[Key, Value]):
 
 
 class Compilation:
-    """Something that may have been compiled; ``since``: when that began, None if it was not."""
+    """What may have been compiled, ``since`` when."""
 
     since: float | None = None
 
@@ -117,10 +117,8 @@ class Engine(Framework):
     ) -> BoundBody:
         """Return what computes ``body`` in a session.
 
-        Args:
-            body: What a run computes.
-            structures: Those of the variables, as ``flat`` returns them.
-            shared: What the engine keeps for all runs of the graph.
+        ``structures`` are those that ``flat`` returns; ``shared`` is the engine's own, for all runs
+        of the graph.
         """
         raise NotImplementedError
 
@@ -208,7 +206,6 @@ class Engine(Framework):
         raise NotImplementedError
 
     def mean_of_sums(self, sums: Any) -> Any:
-        """Return the mean that ``add_to_sums`` has added up."""
         return (sums[0] + sums[1]) / (sums[2] + sums[3])
 
     def integer(self, value: int) -> Any:
@@ -221,10 +218,8 @@ class Engine(Framework):
     def random_key(self, seed: int, stream: int, runs: Any) -> Any:
         """Return the random key of a run.
 
-        Args:
-            seed: An unsigned integer of 32 bits.
-            stream: Another, which tells the keys of a graph apart.
-            runs: How many runs have drawn a key before, as ``integer`` gives it.
+        ``seed`` and ``stream``, which tells the keys of a graph apart, have 32 bits, unsigned.
+        ``runs``, as of ``integer``, is how many runs have drawn one before.
         """
         raise NotImplementedError
 
@@ -236,7 +231,6 @@ class Engine(Framework):
         raise NotImplementedError
 
     def is_leaf(self, value: Any) -> bool:
-        """Return whether ``value`` is a single leaf."""
         leaves = list(self.leaves(value).values())
         return len(leaves) == 1 and leaves[0] is value
 
@@ -370,16 +364,8 @@ def evaluate(
 ) -> dict[Variable, Any]:
     """Put the outputs of ``operations``, in order, into ``values``, but for those that are there.
 
-    Errors carry a note that names the operation.
-
-    Args:
-        operations: What to compute.
-        conform: As ``Engine.conform``.
-        values: The values known at the start.
-        variables: The values of variables when the run began.
-
-    Returns:
-        The new values of variables.
+    ``variables`` are the values from before the run; return the new ones. Errors carry a note that
+    names the operation.
     """
     assigned: dict[Variable, Any] = {}
     for op, read, fn, variable, output in operations:

@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from runhooks.graph import names
 from runhooks.graph.base import GraphKeys, get_default_graph
 from runhooks.graph.build import call, get_global_step, update
 from runhooks.graph.engine import Engine
 from runhooks.graph.graph import Graph, own_graph
-from runhooks.graph.nodes import LATEST, Effect, Operation, Tensor, Variable
+from runhooks.graph.nodes import LATEST, Effect, Operation, Tensor, Variable, cleaned_name
 from runhooks.ranks import current_group
 from runhooks.trigger import no_epochs
 
@@ -70,7 +69,7 @@ def _mean(
     graph: Graph, epoch: Tensor, value: Tensor, counted: Tensor | float | None, name: str | None
 ) -> Tensor:
     engine = graph.engine
-    name = name or f"epoch_mean/{names.cleaned(value.op.name, 'value')}"
+    name = name or f"epoch_mean/{cleaned_name(value.op.name, 'value')}"
     counted = _examples(graph, value) if counted is None else counted
     suffix = GLOBAL_SUMS if engine.runs_one_program else EPOCH_SUMS
     sums = Variable(engine.new_sums, name=f"{name}{suffix}", trainable=False)
@@ -78,8 +77,7 @@ def _mean(
     total = update(sums, add, value, counted, name=f"{name}/update")
     fresh = update(sums, lambda _: engine.new_sums(), name=f"{name}/reset")
     graph.add_to_collection(GraphKeys.STEP_UPDATES, total.op)
-    graph.add_to_collection(GraphKeys.STEP_UPDATES, epoch.op)
-    graph.add_to_collection(GraphKeys.EPOCH_RESETS, fresh.op)
+    _reset_with(graph, epoch, fresh.op)
     latest = _so_far(graph, sums)
     if engine.runs_one_program:
         return graph.add(LATEST, engine.mean_of_sums, (latest,), name=name).outputs[0]
@@ -121,7 +119,7 @@ def epoch_metrics(state: str, name: str | None = None) -> Tensor:
     """
     graph = own_graph()
     epoch = _epoch_of(graph, "epoch_metrics")
-    name = name or f"epoch_metrics/{names.cleaned(state, 'metrics')}"
+    name = name or f"epoch_metrics/{cleaned_name(state, 'metrics')}"
     metrics: Tensor = graph.added.get_or_make(
         ("epoch_metrics", state, graph.scope + name), lambda: _metrics(graph, epoch, state, name)
     )
@@ -137,13 +135,13 @@ def _metrics(graph: Graph, epoch: Tensor, state: str, name: str) -> Tensor:
         # Of torchmetrics, it gathers what the ranks have.
         op = graph.add(LATEST, found.compute, name=name, effect=Effect.GATHER)
         value: Tensor = op.outputs[0]
-        graph.add_to_collection(GraphKeys.EPOCH_RESETS, found.reset)
+        reset = found.reset
     else:
         variable = _state(graph, state)
         value = call(partial(_computed, state), _so_far(graph, variable), name=name)
         fresh = call(partial(_reset, state), variable, name=f"{name}/reset")
-        graph.add_to_collection(GraphKeys.EPOCH_RESETS, variable.assign(fresh).op)
-    graph.add_to_collection(GraphKeys.STEP_UPDATES, epoch.op)
+        reset = variable.assign(fresh).op
+    _reset_with(graph, epoch, reset)
     return value
 
 
@@ -169,12 +167,15 @@ def reset_each_epoch(state: str) -> None:
     graph = own_graph()
     epoch = _epoch_of(graph, "reset_each_epoch")
     variable = _state(graph, state)
+    graph.added.get_or_make(
+        ("reset_each_epoch", variable), lambda: _reset_with(graph, epoch, variable)
+    )
 
-    def reset() -> None:
-        graph.add_to_collection(GraphKeys.EPOCH_RESETS, variable)
-        graph.add_to_collection(GraphKeys.STEP_UPDATES, epoch.op)
 
-    graph.added.get_or_make(("reset_each_epoch", variable), reset)
+def _reset_with(graph: Graph, epoch: Tensor, reset: Any) -> None:
+    """Let the first run of each epoch, which is then drawn in each step, do ``reset``."""
+    graph.add_to_collection(GraphKeys.EPOCH_RESETS, reset)
+    graph.add_to_collection(GraphKeys.STEP_UPDATES, epoch.op)
 
 
 def _state(graph: Graph, state: str) -> Variable:

@@ -57,13 +57,9 @@ def epoch_operation(graph: BaseGraph) -> Operation | None:
 class Epochs:
     """The epochs of one session: how many are done, and when the next one ends.
 
-    Args:
-        graph: The graph.
-        global_step: Returns the global step of the session.
-        position: Returns the open input of an operation, or where a checkpoint has left it.
-        opened: Returns the input of an operation, which it opens.
-        lock: Held while elements are looked at ahead: that may change random generators, whose
-            states a run of another thread may be about to restore.
+    ``position`` returns the open input of an operation, or where a checkpoint has left it;
+    ``opened`` opens it. ``lock`` is held in looks ahead, which may change random generators, whose
+    states a run of another thread may be about to restore.
     """
 
     def __init__(
@@ -86,14 +82,13 @@ class Epochs:
 
     @property
     def is_known(self) -> bool:
-        """Whether it is known when an epoch ends."""
         return self._steps is not None or self.input is not None
 
     @property
     def number(self) -> int:
         """The number of the epoch that the last step belongs to, from 1; 0 before the first."""
         if self._steps is None:
-            progress = self._progress()
+            progress = self.progress
             return progress.done + (progress.drawn > 0)
         return math.ceil(self.done_at(self._global_step() or 0))
 
@@ -108,7 +103,7 @@ class Epochs:
         """
         if self._steps is not None:
             return Fraction(step, self._steps)
-        self._looks_ahead = self._looks_ahead or self._progress().length is None
+        self._looks_ahead = self._looks_ahead or self.progress.length is None
         return self._done_after(1 if step > (self._global_step() or 0) else 0)
 
     def step_at(self, epoch: float | Fraction) -> float:
@@ -119,7 +114,7 @@ class Epochs:
 
     def check(self, epoch: float | Fraction) -> None:
         """Look ahead from now on if need be; ValueError: for a part of one without a length."""
-        if self._steps is not None or epoch == math.inf or self._progress().length is not None:
+        if self._steps is not None or epoch == math.inf or self.progress.length is not None:
             return
         if epoch != int(epoch):
             raise ValueError(
@@ -135,7 +130,7 @@ class Epochs:
         """
         if self.input is None:
             return math.inf
-        progress = self._progress()
+        progress = self.progress
         target = math.inf if self._steps is not None else epoch
         if self._most is not None:
             target = min(target, self._most)
@@ -151,11 +146,6 @@ class Epochs:
         part: Fraction = min(Fraction(target) - progress.done, Fraction(1))
         return max(0, math.ceil(part * progress.length) - progress.drawn)
 
-    @property
-    def progress(self) -> Progress:
-        """How far the data have come."""
-        return self._progress()
-
     def begun_for_all(self) -> Progress:
         """Begin the epoch of the next element, which a run is about to draw; return its progress.
 
@@ -165,12 +155,12 @@ class Epochs:
             if (passes := self._passes() or self._open()) is not None:
                 passes.others_go_by_length = True
                 passes.begin_next()
-            return self._progress()
+            return self.progress
 
     @property
     def draws_left(self) -> int | None:
         """How many elements are left in all epochs; None: unknown."""
-        if self._most is None or (progress := self._progress()).length is None:
+        if self._most is None or (progress := self.progress).length is None:
             return None
         return max(0, (self._most - progress.done) * progress.length - progress.drawn)
 
@@ -180,7 +170,7 @@ class Epochs:
         if self._most is None:
             return False
         with self._lock:
-            progress, passes = self._progress(), self._passes()
+            progress, passes = self.progress, self._passes()
             if progress.done + progress.is_at_end < self._most:
                 return False
             if passes is not None and progress.done < self._most:
@@ -206,7 +196,7 @@ class Epochs:
     def _done_after(self, draws: int) -> Fraction:
         with self._lock:
             passes = self._begun() if draws else self._left()
-            progress = self._progress()
+            progress = self.progress
             if self._looks_ahead and passes is not None and progress.drawn:
                 passes.look_ahead(1)
                 progress = passes.progress
@@ -231,7 +221,7 @@ class Epochs:
         """Return the way of the input where a run or a checkpoint has left it."""
         passes = self._passes()
         if passes is None and self._looks_ahead:
-            progress = self._progress()
+            progress = self.progress
             if progress.drawn and not progress.is_at_end:
                 return self._open()
         return passes
@@ -249,7 +239,9 @@ class Epochs:
         found = self._found()
         return found.passes if isinstance(found, OpenInput) else None
 
-    def _progress(self) -> Progress:
+    @property
+    def progress(self) -> Progress:
+        """How far the data have come."""
         passes = self._passes()
         if passes is not None:
             return passes.progress

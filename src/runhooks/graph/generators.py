@@ -117,7 +117,6 @@ class InputGenerators:
                 self._access[name].set(states[moment])
 
     def read(self) -> States:
-        """Return the states by name."""
         return {name: access.get() for name, access in self._access.items()}
 
 

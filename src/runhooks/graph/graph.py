@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cache, partial
 from typing import Any
 
-from runhooks.graph import names, nest
+from runhooks.graph import nest
 from runhooks.graph.base import (
     UNKNOWN,
     BaseGraph,
@@ -35,9 +35,26 @@ from runhooks.graph.nodes import (
     Placement,
     Tensor,
     Variable,
+    check_name,
 )
 from runhooks.graph.plan import Body, elements_of, make_plan, needed_for
 from runhooks.near_names import suggestion
+
+
+class _UniqueNames:
+    """Hands out names, adding ``_1``, ``_2`` to those that were handed out before."""
+
+    def __init__(self) -> None:
+        self._next: dict[str, int] = {}
+
+    def unique(self, name: str) -> str:
+        # Names differ by more than case, as TensorFlow's do: tags become file and folder names.
+        candidate, key = name, name.lower()
+        while candidate.lower() in self._next:
+            candidate = f"{name}_{self._next[key]}"
+            self._next[key] += 1
+        self._next[candidate.lower()] = 1
+        return candidate
 
 
 def step_not_named(
@@ -83,7 +100,7 @@ class Graph(BaseGraph):
         self._engine = load_engine(engine) if isinstance(engine, str) else engine
         if not isinstance(self._engine, Engine):
             raise TypeError(f"engine must be the name of an engine or an Engine, got {engine!r}")
-        #: The planned runs of fetches and feeds, for every session of this graph.
+        #: The planned runs of fetches and feeds.
         self.planned_runs: BoundedCache[Any, Any] = BoundedCache()
         self._shared_by_runs: BoundedCache[Any, Any] = BoundedCache()
         #: What is added once, though the hooks of each session ask for it.
@@ -91,8 +108,8 @@ class Graph(BaseGraph):
         self._operations: dict[str, Operation] = {}
         self._forms: dict[Tensor, Any] = {}
         self._collections: dict[str, list[Any]] = {}
-        self._names = names.UniqueNames()
-        self._tags = names.UniqueNames()
+        self._names = _UniqueNames()
+        self._tags = _UniqueNames()
         self._scope = ""
         self._finalized = self._finalized_for_good = False
         self._users = 0
@@ -211,7 +228,7 @@ class Graph(BaseGraph):
     def name_scope(self, name: str) -> Iterator[str]:
         """Prefix the names of what is added inside the ``with`` block with ``name + "/"``."""
         outer = self._scope
-        self._scope = f"{self.unique_name(names.check(name))}/"
+        self._scope = f"{self.unique_name(name)}/"
         try:
             yield self._scope
         finally:
@@ -228,11 +245,11 @@ class Graph(BaseGraph):
 
     def unique_name(self, name: str) -> str:
         """Return ``name`` under the current scope, with ``_1``, ``_2`` added if it is taken."""
-        return self._names.unique(self._scope + names.check(name))
+        return self._names.unique(self._scope + check_name(name))
 
     def unique_tag(self, name: str) -> str:
         """Return ``name`` as ``unique_name`` does, unique among the tags of summaries alone."""
-        return self._tags.unique(self._scope + names.check(name))
+        return self._tags.unique(self._scope + check_name(name))
 
     def get_operations(self) -> list[Operation]:
         """Return all operations, in the order in which they were added."""
@@ -285,7 +302,7 @@ class Graph(BaseGraph):
         return None
 
     def for_evaluation(self, fn: Callable[..., Any]) -> Callable[..., Any]:
-        """Return ``fn`` as an evaluation calls it."""
+        """Return ``fn`` as an evaluation calls it: it does not train."""
         return fn
 
     def add_to_collection(self, key: str, value: Any) -> None:
@@ -437,10 +454,7 @@ def own_graph(graph: BaseGraph | None = None) -> Graph:
     """Return ``graph``, or the default graph; TypeError: it is a framework's own."""
     graph = graph or get_default_graph()
     if not isinstance(graph, Graph):
-        raise TypeError(
-            f"the default graph is {graph.engine.title}'s: build it with {graph.engine.title}, or "
-            "enter a graph of runhooks, with rh.Graph().as_default()"
-        )
+        raise TypeError(f"the default graph is {graph.whose}")
     return graph
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import operator
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, InitVar, dataclass, field
 from enum import Enum
@@ -12,9 +13,29 @@ from typing import Any, NoReturn, TypeAlias
 import numpy as np
 
 from runhooks.errors import add_note
-from runhooks.graph import names
 from runhooks.graph.base import BaseGraph, GraphKeys, get_default_graph
 from runhooks.near_names import suggestion
+
+_VALID = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*")
+_INVALID_CHARACTER = re.compile(r"[^A-Za-z0-9_.\\/-]")
+
+
+def check_name(name: str) -> str:
+    """Return the name of an operation if it is valid; else raise ValueError or TypeError."""
+    if not isinstance(name, str):
+        raise TypeError(f"name must be a str, got {name!r}: look at the order of the arguments")
+    if not _VALID.fullmatch(name):
+        raise ValueError(
+            f"name must start with a letter, digit or '.', followed by these and '_', '-', '/', "
+            f"got {name!r}"
+        )
+    return name
+
+
+def cleaned_name(name: str, otherwise: str) -> str:
+    """Return ``name`` with invalid characters replaced; ``otherwise`` if nothing is left."""
+    return _INVALID_CHARACTER.sub("_", name).lstrip("_-/>\\") or otherwise
+
 
 _NO_INIT = "there are no initializers to run: in a new session, a variable has its initial value"
 _ITSELF = "a variable is the tensor of its value; session.run(variable) fetches it"
@@ -138,7 +159,7 @@ class Tensor:
 
     __slots__ = ("__weakref__", "index", "op")
 
-    # NumPy must leave `array + tensor` to the tensor instead of trying it on every element.
+    # Or NumPy would try `array + tensor` on every element.
     __array_ufunc__ = None
 
     def __init__(self, op: Operation, index: int) -> None:
@@ -186,7 +207,7 @@ class Tensor:
 
     @property
     def __jax_array__(self) -> NoReturn:
-        # JAX looks it up, does not call it, and puts a page of its own in place of a TypeError.
+        # JAX puts a page of its own in place of a TypeError.
         raise ValueError(self._not_an_array())
 
     def _not_an_array(self) -> str:
@@ -212,7 +233,7 @@ class Tensor:
         # What is read of objects has names of that kind already: "model/conv1.weight".
         if not isinstance(key, str | int) or self.op.effect in READS_OBJECTS:
             return ""
-        name = names.cleaned(str(key), "")
+        name = cleaned_name(str(key), "")
         return f"{self.op.name.removeprefix(self.graph.scope)}/{name}" if name else ""
 
     __neg__ = _unary("Neg", operator.neg)
@@ -271,8 +292,8 @@ READS_OBJECTS = CAPTURES | {Effect.READ}
 #: the variable holds it, so that engines need neither copy nor check.
 UPDATE = "Update"
 
-#: The type of an operation that reads what a state is after all updates of the run. If it assigns a
-#: variable, it is an ``UPDATE`` that changes nothing.
+#: The type of an operation that reads a state after all updates of the run; an ``UPDATE`` that
+#: changes nothing if it assigns a variable.
 LATEST = "Latest"
 
 OWN_UPDATES = frozenset({UPDATE, LATEST})
@@ -394,17 +415,16 @@ def reads_state(tensor: Any) -> bool:
     return is_read or isinstance(tensor, Variable)
 
 
-@dataclass(slots=True, eq=False)
 class InitialFrom:
     """The initial value of a variable: ``fn`` of the one that a session has given ``variable``.
 
     So a function that makes that one, at random for example, is called once.
     """
 
-    variable: Variable
-    fn: Callable[[Any], Any]
+    def __init__(self, variable: Variable, fn: Callable[[Any], Any]) -> None:
+        self.variable = variable
+        self.fn = fn
 
     def __call__(self) -> Any:
-        """Return a value as if it were the first of a session of its own."""
         initial = self.variable.initial_value
         return self.fn(initial() if callable(initial) else initial)

@@ -18,7 +18,7 @@ _METHODS = (("state_dict", "load_state_dict"), ("get_state", "set_state"))
 
 
 class Keeper(NamedTuple):
-    """The two methods of a stateful object; states may be views, so they are copied."""
+    """The methods of a stateful object, whose states are copied: they may be views."""
 
     get: Callable[[], Any]
     set: Callable[[Any], Any]
@@ -103,7 +103,6 @@ class Passes:
 
     @property
     def progress(self) -> Progress:
-        """How far it has come in its epochs."""
         drawn = self._count.elements + self._has_failed
         return Progress(self._done, drawn, self.length, self._found_end)
 
@@ -113,7 +112,7 @@ class Passes:
 
     @property
     def next_is_last(self) -> bool:
-        """Whether the next element is the last one of this epoch; draws the one behind it, too."""
+        """Whether the next element is the last one of this epoch, by a look behind it."""
         self.look_ahead(2)
         return len(self._ahead) == 2 and self._ahead[1].is_end
 
@@ -140,19 +139,18 @@ class Passes:
                     break
                 raise RuntimeError(
                     f"{elements} elements of this epoch were drawn before, and it now ends after "
-                    f"{self._count.elements}, of which the last is an error: {described(error)}. "
-                    "Let the iterator go on after it, which a generator cannot, or leave such "
-                    "elements out, and train on from the weights alone, with rh.InitFrom"
+                    f"{self._count.elements}, the last of which is an error: {described(error)}. "
+                    "Let the iterator go on after it, which a generator cannot, or train on from "
+                    "the weights alone, with rh.InitFrom"
                 ) from error
             except Exception as raised:
                 number = self._count.elements + 1
                 if number not in failed:
                     add_note(
                         raised,
-                        f"in place of element {number} of this epoch, which was "
-                        f"there when the first {elements} were drawn: they are skipped now, and "
-                        "must be readable for that. Train on from the weights alone, with "
-                        "rh.InitFrom, if they are not",
+                        f"in place of element {number} of this epoch, which must be readable to be "
+                        "skipped, as it was when it was drawn before; or train on from the weights "
+                        "alone, with rh.InitFrom",
                     )
                     raise
                 error = raised
@@ -278,8 +276,8 @@ class Passes:
             if self.others_go_by_length:
                 raise RuntimeError(
                     f"epoch {self._done + 1} of the data has ended after {self._count.elements} "
-                    f"elements, and its len() was {self.length}, by which hooks of all ranks go: "
-                    "correct its __len__, or give the graph, or rh.inputs, steps_per_epoch"
+                    f"elements, and hooks of all ranks go by its len(), {self.length}: correct "
+                    "its __len__, or give the graph, or rh.inputs, steps_per_epoch"
                 )
             if self.failure is None:
                 self._warn_of_length("no more than")
@@ -314,8 +312,7 @@ class Passes:
         left = "it" if self._epochs == 1 else f"its epoch {self._done + 1}"
         _log.warning(
             "the input %r %s: a generator ends with an error that it raises, and what was left of "
-            "%s is lost. Catch the error inside the generator, or give an iterable whose iterator "
-            "goes on after it",
+            "%s is lost. Catch the error inside the generator, or give an iterable that goes on",
             *(self._name, self.failure, left),
         )
 
@@ -353,13 +350,9 @@ class Passes:
 
 
 class Progress(NamedTuple):
-    """How far an input has come in its epochs.
+    """How far an input has come: epochs ``done``, and elements ``drawn`` in the present one.
 
-    Attributes:
-        done: The epochs before the present one.
-        drawn: The elements that were drawn in the present one.
-        length: Those that it has; None: unknown.
-        found_end: Whether a look ahead has found no further one.
+    ``length``: how many that has; None: unknown. ``found_end``: a look ahead found no further one.
     """
 
     done: int
@@ -369,7 +362,6 @@ class Progress(NamedTuple):
 
     @property
     def is_at_end(self) -> bool:
-        """Whether the last element drawn was the last one of an epoch."""
         return self.found_end or (self.length is not None and 0 < self.length <= self.drawn)
 
 
@@ -424,6 +416,6 @@ def _warn_of_order(loader: Any) -> None:
     if "IterableDataset" in kinds:
         _log.warning(
             "the data go on in a later epoch of an IterableDataset in persistent workers, whose "
-            "random numbers no checkpoint has: if it shuffles in them, its order is another one "
-            "than without the stop. Leave persistent_workers out to resume exactly"
+            "random numbers no checkpoint has: if it shuffles in them, the order is another one. "
+            "Leave persistent_workers out to resume exactly"
         )

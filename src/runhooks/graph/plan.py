@@ -111,13 +111,7 @@ AnyTensor = TypeVar("AnyTensor", bound=Tensor)
 
 @dataclass(frozen=True)
 class Party:
-    """What one party of a run, its caller or a hook, asks of the engine.
-
-    Attributes:
-        operations: Those of the body that it needs.
-        fetches: Those of the body that it gets, or the host needs for it.
-        name: Who it is, for messages.
-    """
+    """What the caller of a run or a hook needs of the body; ``fetches``: it, or the host for it."""
 
     operations: tuple[Operation, ...]
     fetches: tuple[Tensor, ...]
@@ -130,12 +124,11 @@ class Body:
 
     Attributes:
         operations: What to compute.
-        given: The tensors whose values the engine is given.
-        fetches: The tensors whose values it returns.
+        given: The tensors whose values the engine gets.
+        fetches: Those whose values it returns.
         assigned: The variables that get new values.
-        kept: The variables that are only read.
-        donate: Whether the old values of ``assigned`` may be given up; False if assignments follow
-            in the tail, which may fail.
+        kept: Those that are only read.
+        donate: Whether old values may be given up; False if the tail, which may fail, assigns some.
         parties: Who asks for what: the caller of the run first.
     """
 
@@ -149,7 +142,6 @@ class Body:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to compute and nothing to read."""
         return not (self.operations or self.fetches)
 
 
@@ -177,17 +169,10 @@ def part_of(
 
 @dataclass(frozen=True)
 class Plan:
-    """One run.
+    """One run: what is fed, in the order of the feed_dict, drawn and computed.
 
-    Attributes:
-        feeds: The tensors that are fed, in the order of the feed_dict.
-        inputs: The inputs to draw from.
-        counters: The variables on the host that are read, such as the global step.
-        head: What the host computes first.
-        body: What the engine computes.
-        tail: What the host computes of the values of the body.
-        fetches: The tensors in ``result``.
-        result: The structure of the fetches, with None for operations.
+    ``counters`` are the variables on the host that are read, such as the global step. ``result`` is
+    the structure of the fetches, with None for operations; ``fetches`` are the tensors in it.
     """
 
     feeds: tuple[Tensor, ...]
@@ -243,10 +228,8 @@ def _plan(graph: BaseGraph, fetches: Any, feed_keys: tuple[Any, ...]) -> Plan:
 
 def needed_for(graph: BaseGraph, fetches: Any, feed_keys: Iterable[Any] = ()) -> list[Operation]:
     """Return what ``fetches`` need when ``feed_keys``, and placeholders, are fed."""
-    placeholders = {
-        t for op in graph.get_operations() if op.type == "Placeholder" for t in op.outputs
-    }
-    return _needed(elements_of(graph, fetches), {*placeholders, *_fed_tensors(graph, feed_keys)})
+    placeholders = _outputs(op for op in graph.get_operations() if op.type == "Placeholder")
+    return _needed(elements_of(graph, fetches), placeholders.union(_fed_tensors(graph, feed_keys)))
 
 
 def elements_of(graph: BaseGraph, fetches: Any) -> list[Tensor | Operation]:
@@ -325,7 +308,19 @@ def _needed_in_run(
     updates = graph.get_collection(GraphKeys.STEP_UPDATES)
     if not updates or not _makes_step(graph, needed):
         return needed
-    belongs = _Belonging(graph, needed, fed, updates)
+    known = dict.fromkeys(needed, True)
+    others = set(graph.get_operations()).difference(updates)
+    trains = {tensor.op for tensor in _inputs(_assignments(others))}
+
+    def belongs(op: Operation) -> bool:
+        """Return whether the run has all inputs, feeds and steps that ``op`` needs."""
+        if op not in known:
+            is_new = op.type in ("Inputs", "Placeholder") or op.effect is Effect.STEP
+            known[op] = not (is_new or op in trains) and all(
+                tensor in fed or belongs(tensor.op) for tensor in op.inputs
+            )
+        return known[op]
+
     return _needed([*elements, *filter(belongs, updates)], fed)
 
 
@@ -340,30 +335,6 @@ def _drawn(graph: BaseGraph, needed: Sequence[Operation]) -> list[Operation]:
 def _makes_step(graph: BaseGraph, operations: Iterable[Operation]) -> bool:
     steps = graph.get_collection(GraphKeys.GLOBAL_STEP)
     return any(op.effect is Effect.STEP or op.assigns in steps for op in operations)
-
-
-class _Belonging:
-    """Tells which updates go with a run: those that need no input, feed or step beside its own."""
-
-    def __init__(
-        self,
-        graph: BaseGraph,
-        needed: Iterable[Operation],
-        fed: set[Tensor],
-        updates: Iterable[Operation],
-    ) -> None:
-        self._fed = fed
-        self._known = dict.fromkeys(needed, True)
-        others = set(graph.get_operations()).difference(updates)
-        self._trains = {t.op for t in _inputs(_assignments(others))}
-
-    def __call__(self, op: Operation) -> bool:
-        if op not in self._known:
-            is_new = op.type in ("Inputs", "Placeholder") or op.effect is Effect.STEP
-            self._known[op] = not (is_new or op in self._trains) and all(
-                tensor in self._fed or self(tensor.op) for tensor in op.inputs
-            )
-        return self._known[op]
 
 
 def _variables(operations: Iterable[Operation]) -> list[Variable]:
@@ -419,10 +390,9 @@ def _body(
 def core_of(body: Body) -> Body | None:
     """Return what ``body`` computes for the first party that assigns variables: a training step.
 
-    All that this party asks for is in it, but for parts of what calls return, which can be taken
-    afterwards. Of other parties' assignments it has those to variables that several parties assign.
-    Its fetches are what the party asks for beyond what calls return: values of variables, and
-    arithmetic. None if no party assigns any.
+    It has all that this party asks for, but for parts of what calls return, which can be taken
+    afterwards, and other parties' assignments to variables that several assign. Its fetches are the
+    values of variables, and arithmetic, that the party asks for.
     """
     first = stepping_party(body)
     if first is None:
@@ -439,7 +409,7 @@ def core_of(body: Body) -> Body | None:
 
 
 def stepping_party(body: Body) -> Party | None:
-    """Return the first party that assigns variables; None if no party does."""
+    """Return the first party that assigns variables, if any does."""
     return next((party for party in body.parties if _assignments(party.operations)), None)
 
 

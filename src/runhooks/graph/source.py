@@ -111,8 +111,7 @@ class Source:
             _log.warning(
                 "the input %r starts over at step %d: the checkpoint has its position, but its "
                 "source has no load_state_dict or set_state",
-                name,
-                step,
+                *(name, step),
             )
         way = passes if self.has_epochs else None
         return OpenInput(passes.draw, passes.position, by_step=by_step, passes=way)
@@ -133,11 +132,9 @@ class Source:
 
     @property
     def length(self) -> int | None:
-        """The elements of an epoch; None: unknown."""
         return length_of(self._source) if self.has_epochs else None
 
     def _at_end(self, name: str, step: int, position: Mapping[str, Any]) -> OpenInput:
-        """Return the input, of which nothing is left."""
         generators = generators_of(self._source) if "random" in position else None
         if generators is not None:
             generators.go_to(position["random"])
@@ -151,8 +148,7 @@ class Source:
             _log.warning(
                 "the input %r is at its end: the checkpoint of step %d was saved when all of it "
                 "was drawn. To train on, give more epochs or another checkpoint_dir",
-                name,
-                step,
+                *(name, step),
             )
             yield from ()
 
@@ -169,8 +165,8 @@ class Source:
             elif drawn and length != passes.length:
                 _log.warning(
                     "the input %r skips or repeats elements: it had %s in an epoch until step %d, "
-                    "and has %s now, of which it skips the first %d. Give it the batch size and "
-                    "the data of before, or train on from the weights alone, with rh.InitFrom",
+                    "and skips the first of %s now: %d. Give it the batch size and the data of "
+                    "before, or train on from the weights alone, with rh.InitFrom",
                     *(name, length, step, passes.length, drawn),
                 )
             passes.skip(drawn, position.get("failed", ()), position.get("ahead", 0))
@@ -178,13 +174,10 @@ class Source:
         passes.go_by_count(self._given)
         if drawn not in (0, self._given.elements):
             _log.warning(
-                "the input %r starts over or skips elements: %d were drawn until step %d, its "
-                "iterator has given %d, and cannot be moved. Give a list or another iterable, a "
-                "function of the step, or an iterator with a state_dict",
-                name,
-                drawn,
-                step,
-                self._given.elements,
+                "the input %r starts over or skips elements: %d were drawn until step %d, and its "
+                "iterator has given %d. Give an iterable, such as a list, a function of the step, "
+                "or an iterator with a state_dict",
+                *(name, drawn, step, self._given.elements),
             )
 
     def peek(self) -> Any:
@@ -215,11 +208,8 @@ class Source:
 class OpenInput:
     """An input in one session.
 
-    Attributes:
-        draw: Returns the next element, or raises StopIteration.
-        position: Returns how far it has come, for ``Source.open``; None: that is unknown.
-        by_step: Whether it comes from a function of the global step, and has no state.
-        passes: Its way through its epochs, if it has any.
+    ``position`` returns how far it has come, for ``Source.open``; None: that is unknown.
+    ``by_step``: it comes from a function of the global step, and has no state.
     """
 
     draw: Callable[[], Any]

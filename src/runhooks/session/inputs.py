@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from runhooks.contract import Snapshot
-from runhooks.graph.base import GraphKeys
+from runhooks.graph.base import GraphKeys, Resized
 from runhooks.graph.epochs import EPOCH, Epochs
 from runhooks.graph.graph import Graph
 from runhooks.graph.nodes import Operation
-from runhooks.graph.objects import Resized
 from runhooks.graph.source import OpenInput, Source
 from runhooks.session.states import VariableValues
 

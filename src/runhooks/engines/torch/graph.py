@@ -17,13 +17,13 @@ from runhooks.engines.torch.carried import CarriedState, CarryingStep, is_carrie
 from runhooks.engines.torch.device import Device
 from runhooks.engines.torch.objects import TorchObjects
 from runhooks.engines.torch.step import StepEngine, output_of, step_function
-from runhooks.graph import names, nest
+from runhooks.graph import nest
 from runhooks.graph.base import get_default_graph
 from runhooks.graph.build import get_or_create_global_step, group, placeholder
 from runhooks.graph.engine import Engine
 from runhooks.graph.generators import called_ahead
 from runhooks.graph.named_values import ValueGraph
-from runhooks.graph.nodes import Effect, Operation, Tensor, Variable
+from runhooks.graph.nodes import Effect, Operation, Tensor, Variable, check_name, cleaned_name
 from runhooks.graph.step import (
     checked_outputs,
     drawn,
@@ -380,7 +380,7 @@ def _add_carrying_step(
         within.values.carry(within.scope + key, variables[key], state.paths)
     in_order = [it.name for it in parameters if it.name in states]
     places = {i: states[it.name] for i, it in enumerate(parameters) if it.name in states}
-    title = names.cleaned(name_of(fn), "step")
+    title = cleaned_name(name_of(fn), "step")
     rule = ResultRule(title, in_order, named, within.engine)
     carrying = CarryingStep(called, places, rule)
     count = get_or_create_global_step().assign_add(1, name=f"{name}/count").op
@@ -412,8 +412,8 @@ def _checked_names(within: Graph, name: str, outputs: Iterable[str]) -> list[str
     """Return ``outputs``, checked like ``name`` against what the graph has."""
     if isinstance(outputs, str) or not isinstance(outputs, Iterable):
         raise TypeError(f'outputs must be a list of names such as ["loss"], got {outputs!r}')
-    outputs = [names.check(output) for output in outputs]
-    if within.has_operation(within.scope + names.check(name)):
+    outputs = [check_name(output) for output in outputs]
+    if within.has_operation(within.scope + check_name(name)):
         raise ValueError(f"name must be new, got {name!r}: the graph has one of that name")
     if len(set(outputs)) < len(outputs):
         raise ValueError(f"outputs must be different names, got {outputs}")

@@ -16,7 +16,7 @@ from torch import nn
 from runhooks.arrays import trees
 from runhooks.arrays.shards import ArrayInMemory, ShardedArray, Share, parts_of_replicas
 from runhooks.arrays.torch import ARRAYS, from_numpy, is_distributed, numpy_dtype
-from runhooks.graph.objects import MODULE_VERSIONS, STANDS_FOR_ARRAY, stands_for_array
+from runhooks.graph.base import MODULE_VERSIONS, STANDS_FOR_ARRAY, stands_for_array
 
 _log = logging.getLogger("runhooks")
 
