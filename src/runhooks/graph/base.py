@@ -67,7 +67,6 @@ class RunTrace(Protocol):
 
     def add(self, step: int, run_metadata: Any) -> Path:
         """Write the trace of the run that led to ``step``; return its path."""
-        ...
 
 
 class ClosedSessionError(RuntimeError):
@@ -147,7 +146,6 @@ class Framework:
         return None
 
 
-#: A directory or a file; None: none was given.
 Place: TypeAlias = str | os.PathLike[str] | None
 
 
@@ -157,7 +155,7 @@ class SessionOpener:
     ``scaffold`` arguments are ``Scaffold`` objects, and sessions are ``RawSession`` objects.
     """
 
-    #: The framework's own scaffold classes, which creators take as well.
+    #: The framework's own scaffold classes.
     scaffolds: tuple[type, ...] = ()
 
     #: Whether runhooks lets all ranks agree.
@@ -170,7 +168,7 @@ class SessionOpener:
         """Raise ValueError if sessions of this graph take no ``master`` or ``config``."""
 
     def resolve(self, place: str | os.PathLike[str]) -> str | os.PathLike[str]:
-        """Return ``place`` whatever the working directory becomes."""
+        """Return a path to ``place`` from any working directory."""
         return place
 
     def fill_scaffold(self, scaffold: Any) -> None:
@@ -257,16 +255,13 @@ class StatefulObjects(Protocol):
     @property
     def names(self) -> list[str]:
         """The names of those that checkpoints hold."""
-        ...
 
     @property
     def changed(self) -> bool:
         """Whether a step was begun since they were last loaded or ``settle`` was called."""
-        ...
 
     def settle(self) -> None:
         """Take their present state as the one that a session begins with."""
-        ...
 
     def save(
         self, into: Arrays | None = None, share: Share | None = None
@@ -277,19 +272,15 @@ class StatefulObjects(Protocol):
         which it writes a part are ``ShardedArray`` objects. Raises TypeError if a state holds a
         value that cannot be saved.
         """
-        ...
 
     def is_spread(self, name: str) -> bool:
         """Return whether ranks hold parts of the value ``name``, so that all must ask for it."""
-        ...
 
     def owns(self, name: str) -> bool:
         """Return whether an array of that name would be one of theirs."""
-        ...
 
     def preserved(self) -> AbstractContextManager[None]:
         """Put random generators and training modes back at the end of the outermost such block."""
-        ...
 
     def loader(
         self,
@@ -306,22 +297,18 @@ class StatefulObjects(Protocol):
         ``only`` are the names of the objects to load; None: all. Raises ValueError if the states do
         not fit, and changes nothing then.
         """
-        ...
 
     def read(self, name: str) -> dict[str, NDArray[Any]]:
         """As ``RawSession.read``, of a part of the objects."""
-        ...
 
     def assigner(self, values: Mapping[str, Any]) -> Callable[[], None]:
         """Return a function that assigns ``values``, by the names that ``read`` returns.
 
         Raises ValueError if nothing has a name, or if a value does not fit.
         """
-        ...
 
     def substituted(self, places: Mapping[str, str]) -> AbstractContextManager[None]:
         """As ``RawSession.substituted``, of parts of the objects and their averages."""
-        ...
 
     def averages(self, name: str, parts: Collection[str]) -> Callable[[float], None]:
         """Keep moving averages of ``parts``, saved as ``"<name>/<part>"``; the same if asked again.
@@ -329,7 +316,6 @@ class StatefulObjects(Protocol):
         Return what moves them towards the present values, by a weight as of ``Engine.average``.
         Raises ValueError if nothing has the name of a part, or if ``name`` is taken.
         """
-        ...
 
 
 #: The form of a tensor that nobody knows before a run.
@@ -492,7 +478,7 @@ class BaseGraph:
         return False
 
     def effects_of(self, fetches: Any, feed_keys: Iterable[Any] = ()) -> RunEffects:
-        """Return the effects of a run, to which placeholders are fed; raises as ``check_run``."""
+        """Return the effects of a run with all placeholders fed; raises as ``check_run``."""
         return RunEffects()
 
     def step_part(self, fetches: Any, feed_keys: Iterable[Any] = ()) -> StepPart:

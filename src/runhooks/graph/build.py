@@ -23,7 +23,7 @@ from runhooks.graph.nodes import (
 )
 from runhooks.graph.source import FunctionIterable, Source
 
-#: Parameters that get the global step.
+#: Parameters of steps that get the global step.
 STEPS = ("global_step", "step")
 
 

@@ -246,7 +246,7 @@ class Engine(Framework):
         return ()
 
     def note_call(self, error: Exception, step: str, args: Mapping[str, Any]) -> None:
-        """Note what is known about an ``error`` of ``step``; ``args``: its arguments but states."""
+        """Note what is known about an ``error`` of ``step``; ``args`` are all but its states."""
 
     def check_distinct(self, values: Mapping[str, Any]) -> None:
         """Raise ValueError if two of ``values``, by name, share a part that is changed in place."""

@@ -15,10 +15,10 @@ from runhooks.graph.nodes import LATEST, Effect, Operation, Tensor, Variable, cl
 from runhooks.ranks import current_group
 from runhooks.trigger import no_epochs
 
-#: How the names of variables end that hold the sums of a mean, and so nothing of the model.
+#: How the names of variables end that hold the sums of a mean.
 EPOCH_SUMS = "/epoch_sums"
 
-#: How those of them end that are the same on all ranks.
+#: How they end if they are the same on all ranks.
 GLOBAL_SUMS = f"/global{EPOCH_SUMS}"
 
 

@@ -17,7 +17,6 @@ from runhooks.graph.nodes import Operation, Placement
 from runhooks.graph.passes import Passes, Progress
 from runhooks.graph.source import OpenInput, Source
 
-#: The name of the tensor, and of its operation.
 EPOCH = "epoch"
 
 
@@ -46,7 +45,7 @@ def epoch_operation(graph: BaseGraph) -> Operation | None:
     if not has_epochs(graph):
         return None
     data = epoch_input(graph)
-    # Behind what it needs, and before all that can be made of it.
+    # Between what it needs and all that can be made of it.
     number = -0.5 if data is None else data.number + 0.5
     now = Operation(graph, "EpochNow", f"{EPOCH}/now", number, fn=None, placement=Placement.HOST)
     epoch = Operation(graph, "Epoch", EPOCH, number, fn=None, args=(now,), placement=Placement.HOST)
@@ -72,7 +71,6 @@ class Epochs:
     ) -> None:
         self._steps = steps_per_epoch(graph)
         self._global_step = global_step
-        #: The operation that draws from the data, if they have epochs.
         self.input = epoch_input(graph) if position is not None else None
         self._position = position
         self._opened = opened
@@ -141,7 +139,7 @@ class Epochs:
                 return math.inf
             return 0 if self._done_after(0) >= target else 1
         done = progress.done + progress.is_at_end
-        if progress.is_at_end or not progress.drawn:  # the next epoch may have another length
+        if not progress.is_inside:  # the next epoch may have another length
             return 1 if target > done else 0
         part: Fraction = min(Fraction(target) - progress.done, Fraction(1))
         return max(0, math.ceil(part * progress.length) - progress.drawn)
@@ -195,7 +193,7 @@ class Epochs:
 
     def _done_after(self, draws: int) -> Fraction:
         with self._lock:
-            passes = self._begun() if draws else self._left()
+            passes = self._way(draws)
             progress = self.progress
             if self._looks_ahead and passes is not None and progress.drawn:
                 passes.look_ahead(1)
@@ -208,22 +206,13 @@ class Epochs:
                 return Fraction(done + (looks and passes is not None and passes.next_is_last))
             return done + Fraction(min(drawn + draws, length), length or 1)
 
-    def _begun(self) -> Passes | None:
-        """Begin the epoch of the next element, which a run is about to draw; return its way."""
+    def _way(self, draws: int) -> Passes | None:
+        """Return the way of the input; if a run is about to draw, the next epoch has begun."""
         passes = self._passes()
-        if passes is None and self._looks_ahead:
+        if passes is None and self._looks_ahead and (draws or self.progress.is_inside):
             passes = self._open()
-        if passes is not None:
+        if draws and passes is not None:
             passes.begin_next()
-        return passes
-
-    def _left(self) -> Passes | None:
-        """Return the way of the input where a run or a checkpoint has left it."""
-        passes = self._passes()
-        if passes is None and self._looks_ahead:
-            progress = self.progress
-            if progress.drawn and not progress.is_at_end:
-                return self._open()
         return passes
 
     def _open(self) -> Passes | None:
@@ -242,10 +231,10 @@ class Epochs:
     @property
     def progress(self) -> Progress:
         """How far the data have come."""
-        passes = self._passes()
-        if passes is not None:
-            return passes.progress
         found = self._found()
-        place = (found.position() or {}) if isinstance(found, OpenInput) else found
-        length = place.get("length", self._source.length)
-        return Progress(place.get("epoch", 0), place.get("drawn", 0), length)
+        if isinstance(found, OpenInput):
+            if found.passes is not None:
+                return found.passes.progress
+            found = found.position() or {}
+        length = found.get("length", self._source.length)
+        return Progress(found.get("epoch", 0), found.get("drawn", 0), length)

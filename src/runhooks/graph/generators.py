@@ -55,7 +55,7 @@ def has_generator_state(value: Any) -> bool:
 
 
 def _kinds() -> Iterator[tuple[ModuleType, str]]:
-    # What a module has made can only be there once it is imported; importing it takes a while.
+    # Importing them takes a while, and without them there are none.
     for module, *names in (("numpy.random", "Generator", "RandomState"), ("random", "Random")):
         if (found := sys.modules.get(module)) is not None:
             defined = vars(found)  # not all of it, while another thread is importing the module

@@ -48,7 +48,7 @@ class _UniqueNames:
         self._next: dict[str, int] = {}
 
     def unique(self, name: str) -> str:
-        # Names differ by more than case, as TensorFlow's do: tags become file and folder names.
+        # Names differ by more than case: tags become file and folder names.
         candidate, key = name, name.lower()
         while candidate.lower() in self._next:
             candidate = f"{name}_{self._next[key]}"
@@ -75,7 +75,7 @@ def step_not_named(
     if not outputs:
         return None
     step = outputs[0].inputs[0].op
-    # The group of a step and of what stores its states is what programs know as the step.
+    # What programs know as the step is a group of it and of what stores its states.
     groups = (it for it in graph.get_operations() if not it.outputs and step in it.control_inputs)
     return next(groups, step), outputs[0]
 

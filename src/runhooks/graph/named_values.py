@@ -20,7 +20,7 @@ _GIVEN = ("StepOutput", "Placeholder", "PlaceholderWithDefault", "Variable")
 #: Types of operations whose name means their value, where others mean the operation.
 _FETCHED_AS_VALUES = (*_GIVEN, "Call", "GetItem", LATEST)
 
-#: Types of operations of which a step is made, where their names are below its own.
+#: Types of operations of which a step is made, with names below its own.
 _INSIDE = ("Assign", "AssignAdd", "Call", "Step")
 
 
@@ -35,7 +35,7 @@ class NamedValues(ABC):
         self._graph = graph
         self._given: dict[str, Tensor] = {}
         self._made: dict[str, Operation] = {}
-        #: Parameters of steps that have their default, which is no tensor.
+        #: Parameters of steps that have their default.
         self.defaulted: set[str] = set()
 
     @property
@@ -131,7 +131,7 @@ class ValueGraph(Graph):
             try:
                 yield
             finally:
-                # Hooks that are gone have asked for them, and no run has told what there is.
+                # Hooks that are gone have asked for them.
                 self.forget({op.name for op in self.values.operations} - before)
 
     def is_defaulted(self, name: str) -> bool:
@@ -168,7 +168,7 @@ def to_feed(parameter: str) -> str:
     )
 
 
-#: Stands for the outputs of the step, whose names have nothing in front.
+#: Stands for the outputs of the step.
 OUTPUTS = ""
 
 
@@ -238,8 +238,7 @@ class StepValues(NamedValues):
             self._graph,
             "Part",
             name,
-            # After the operation it needs and before those added later; the same in each process,
-            # whatever is asked for first.
+            # Behind what it needs, before what is added later, and the same in each process.
             whole.op.number + (zlib.crc32(name.encode()) + 1) / 2**33,
             fn=Below(path, self._graph.engine.children, partial(self._missing, name)),
             args=(whole,),

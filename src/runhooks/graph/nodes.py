@@ -230,7 +230,7 @@ class Tensor:
         return _apply(self.graph, "GetItem", fn, self, key, name=self._item_name(key))
 
     def _item_name(self, key: Any) -> str:
-        # What is read of objects has names of that kind already: "model/conv1.weight".
+        # What is read of objects has such names already: "model/conv1.weight".
         if not isinstance(key, str | int) or self.op.effect in READS_OBJECTS:
             return ""
         name = cleaned_name(str(key), "")

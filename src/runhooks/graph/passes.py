@@ -67,21 +67,20 @@ class Passes:
 
     def __post_init__(self, is_between: bool) -> None:
         self._count = Count()
-        self._failed: list[int] = []  # the numbers of elements of this epoch that were an error
-        self._has_failed = False  # the last one was, which counts once the program goes on
-        self._last_error: str | None = None  # raised in place of the last element, if one was
+        self._failed: list[int] = []  # the numbers of those in this epoch that were an error
+        self._has_failed = False  # the last one was, and counts once the program goes on
+        self._last_error: str | None = None  # in place of the last element
         self._goes_by_count = False
         self._ahead: deque[_Ahead] = deque()
-        #: How many elements there are in this epoch; None if they do not say.
+        #: Of this epoch; None if the elements do not say.
         self.length = length_of(self._elements)
-        #: Whether to warn if there is no element at all.
         self.warns_if_empty = False
         self._has_warned_of_length = False
-        #: Why there are no more, if this epoch was at its end right after an error; else None.
+        #: Why there are no more, if an error has ended this epoch.
         self.failure: str | None = None
-        #: Whether it is an error if there are fewer than ``length``, by which other ranks go.
+        #: Whether fewer elements are an error.
         self.others_go_by_length = False
-        self._is_whole = True  # whether all elements of this epoch were counted here
+        self._is_whole = True  # all elements of this epoch were counted here
         elements, keeper, generators = self._elements, self._own_keeper, self._generators
         if generators is not None and self._random:
             if keeper is None and self._done and getattr(elements, "persistent_workers", False):
@@ -98,7 +97,7 @@ class Passes:
         own, of_iterator = self._own_keeper, keeper_of(self._iterator)
         if own is None or of_iterator is None:
             return own or of_iterator
-        # A loader tells where its newest iterator is, which may be that of an evaluation.
+        # A loader tells of its newest iterator, which may be that of an evaluation.
         return Keeper(of_iterator.get, own.set)
 
     @property
@@ -184,7 +183,7 @@ class Passes:
         if keeper is None and not self._goes_by_count and self._epochs == 1:
             return None
         if self._goes_by_count and self._found_end:
-            # It is not looked for again: the data may have another number of elements then.
+            # Not to be looked for again: the data may have another length then.
             told: dict[str, Any] = {"ended": True, "drawn": 0, "epoch": self._done + 1}
         else:
             told = self._place(keeper)
@@ -363,6 +362,10 @@ class Progress(NamedTuple):
     @property
     def is_at_end(self) -> bool:
         return self.found_end or (self.length is not None and 0 < self.length <= self.drawn)
+
+    @property
+    def is_inside(self) -> bool:
+        return self.drawn > 0 and not self.is_at_end
 
 
 class _Ahead:

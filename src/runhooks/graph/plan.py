@@ -103,7 +103,6 @@ def _ancestors(tensors: Iterable[Tensor], operations: Sequence[Operation]) -> se
     return found
 
 
-#: The caller of a run, in messages.
 CALLER = "the caller of run"
 
 AnyTensor = TypeVar("AnyTensor", bound=Tensor)
@@ -111,7 +110,7 @@ AnyTensor = TypeVar("AnyTensor", bound=Tensor)
 
 @dataclass(frozen=True)
 class Party:
-    """What the caller of a run or a hook needs of the body; ``fetches``: it, or the host for it."""
+    """What the caller of a run or a hook needs of the body, itself or by the host's tail."""
 
     operations: tuple[Operation, ...]
     fetches: tuple[Tensor, ...]
@@ -350,7 +349,7 @@ def _outputs(operations: Iterable[Operation]) -> set[Tensor]:
 
 
 def _ordered(tensors: Iterable[AnyTensor]) -> tuple[AnyTensor, ...]:
-    # In one order whatever was asked first: equal bodies are then compiled once.
+    # Whatever was asked first, equal bodies are compiled once.
     return tuple(sorted(tensors, key=lambda t: (t.op.number, t.index)))
 
 

@@ -54,9 +54,9 @@ class Source:
         self._source = source
         self.epochs = epochs
         self._arrange = arrange
-        self._first: tuple[Any, Any] | None = None  # what was stateful, and where it then was
-        self._own: dict[str, Any] | None = None  # the states of its generators in the first session
-        # What an iterator has given cannot be had again, so it is counted across sessions.
+        self._first: tuple[Any, Any] | None = None  # what was stateful, and where
+        self._own: dict[str, Any] | None = None  # states of generators at first
+        # What an iterator has given cannot be had again: counted across sessions.
         self._given = Count() if isinstance(source, Iterator) else None
 
     def begin(self) -> None:
@@ -140,7 +140,7 @@ class Source:
             generators.go_to(position["random"])
 
         def place() -> dict[str, Any]:
-            # Others draw from the generators, too: a later checkpoint has later states.
+            # Others draw from the generators, too.
             random = {} if generators is None else {"random": generators.position({})}
             return {**position, **random}
 

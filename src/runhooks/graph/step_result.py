@@ -15,7 +15,7 @@ from runhooks.near_names import suggestion, with_article
 
 _MANY = 4
 
-#: A name for a value, or names for the elements of a tuple in its place.
+#: A name for a value, or names for the elements of a tuple.
 Names: TypeAlias = "str | tuple[Names, ...]"
 
 
@@ -39,7 +39,7 @@ class ResultRule:
         self._outputs = outputs
         self._engine = engine
         self._names_all = not set(states).isdisjoint(nest.leaves(outputs))
-        self._size: int | None = None  # how many elements each result without names has
+        self._size: int | None = None  # the elements of each result without names
         self._returned: list[int] | None = None  # the states that are not changed in place
 
     def divide(self, returned: Any, old: Sequence[Any]) -> tuple[Sequence[Any], dict[str, Any]]:
