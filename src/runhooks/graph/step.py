@@ -422,8 +422,6 @@ class EvaluatedStep:
             known = {it.name: _known(graph, it.name) for it in given}
             tensors = {name: found for name, found in known.items() if found is not None}
             rest = [it.name for it in given if it.name not in tensors]
-            if not rest:
-                raise ValueError(f"data must be left out: no parameter of {title} is left for it")
             batch = drawn(graph, rest, data, 1, is_of_training=False)
             tensors |= batch
             bound = {name: it for name, it in tensors.items() if not isinstance(it, Tensor)}
