@@ -147,9 +147,9 @@ class Passes:
                 if number not in failed:
                     add_note(
                         raised,
-                        f"in place of element {number} of this epoch, which must be readable to be "
-                        "skipped, as it was when it was drawn before; or train on from the weights "
-                        "alone, with rh.InitFrom",
+                        f"in place of element {number} of this epoch, which was there when the "
+                        f"first {elements} were drawn: it must be readable to be skipped. Train on "
+                        "from the weights alone, with rh.InitFrom, if it is not",
                     )
                     raise
                 error = raised
