@@ -165,8 +165,8 @@ class Source:
             elif drawn and length != passes.length:
                 _log.warning(
                     "the input %r skips or repeats elements: it had %s in an epoch until step %d, "
-                    "and skips the first of %s now: %d. Give it the batch size and the data of "
-                    "before, or train on from the weights alone, with rh.InitFrom",
+                    "and has %s now, of which it skips the first %d. Give it the batch size and "
+                    "the data of before, or train on from the weights alone, with rh.InitFrom",
                     *(name, length, step, passes.length, drawn),
                 )
             passes.skip(drawn, position.get("failed", ()), position.get("ahead", 0))
