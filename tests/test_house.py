@@ -313,7 +313,6 @@ SMALL = {
     "bridges.optuna": "an adapter to one library",
     "bridges.tracking": "its public path",
     "events.place": "paths or URLs, for all who open runs",
-    "graph.names": "the rules of names, for all who make operations",
     "tensorflow.scaffold": "private names of TensorFlow's",
 }
 

@@ -60,10 +60,9 @@ from runhooks import arguments
 from runhooks.arrays.shards import Share
 from runhooks.arrays.trees import as_dict
 from runhooks.graph import nest
-from runhooks.graph.base import ClosedSessionError, Framework, StepPart
+from runhooks.graph.base import ClosedSessionError, Framework, Resized, StepPart
 from runhooks.graph.epochs import Epochs
 from runhooks.graph.nest import KnownFetches
-from runhooks.graph.objects import Resized
 from runhooks.trigger import Due
 
 if TYPE_CHECKING:

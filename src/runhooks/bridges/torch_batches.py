@@ -25,7 +25,7 @@ from runhooks.engines.torch.engine import ENGINE
 from runhooks.engines.torch.objects import TorchObjects, one_rate, rate_groups, rate_in
 from runhooks.engines.torch.step import preserving
 from runhooks.graph import nest
-from runhooks.graph.evaluate import Ready
+from runhooks.graph.engine import Ready
 from runhooks.graph.nodes import CAPTURES, Operation, Tensor, Variable
 
 

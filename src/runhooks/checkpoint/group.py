@@ -49,8 +49,8 @@ from runhooks.checkpoint.states import encode
 from runhooks.checkpoint.tensors import COMMIT, CheckpointFile
 from runhooks.contract import Snapshot
 from runhooks.errors import DataLossError, NotFoundError, PeerFailedError, described
+from runhooks.graph.base import OBJECT_STATES, RANDOM_STATES, Resized
 from runhooks.graph.epoch_means import EPOCH_SUMS, GLOBAL_SUMS
-from runhooks.graph.objects import OBJECT_STATES, RANDOM_STATES, Resized
 from runhooks.ranks import AloneGroup, Group
 from runhooks.stores.interruption import reading_threads
 from runhooks.stores.path import AnyPath, StorePath

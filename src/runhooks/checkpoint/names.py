@@ -9,9 +9,14 @@ from typing import Any
 
 from runhooks.arrays.trees import Container, container_of, walk
 from runhooks.checkpoint.files import printable
-from runhooks.graph.base import BaseGraph, GraphKeys
+from runhooks.graph.base import (
+    MODULE_VERSIONS,
+    OBJECT_STATES,
+    BaseGraph,
+    GraphKeys,
+    stands_for_array,
+)
 from runhooks.graph.epoch_means import EPOCH_SUMS
-from runhooks.graph.objects import MODULE_VERSIONS, OBJECT_STATES, stands_for_array
 from runhooks.near_names import suggestion
 
 _SEPARATORS = ("/", ".")

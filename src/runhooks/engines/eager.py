@@ -27,8 +27,7 @@ from runhooks.engines.conform import (
     is_inexact,
     number_as,
 )
-from runhooks.graph.engine import BoundBody, BoundedCache, Engine
-from runhooks.graph.evaluate import Ready, evaluate, ready
+from runhooks.graph.engine import BoundBody, BoundedCache, Engine, Ready, evaluate, ready
 from runhooks.graph.nodes import UPDATE, Operation, Tensor, Variable
 from runhooks.graph.plan import Body
 

@@ -1,14 +1,7 @@
-"""The deferred graph: operations, tensors, variables, names and collections, and how it is pruned.
+"""The deferred graph, its parts, and what runs need of it; ``base`` is the seam to frameworks.
 
-``nodes`` are its operations, tensors and variables, ``graph`` holds them, and ``build`` adds them;
-``step`` makes a graph of a user's own step, ``step_result`` divides what that returns, and
-``named_values`` finds everything in it by name. ``source`` is where inputs draw from. ``plan``
-finds what a run needs of all that, and ``evaluate`` computes it; ``nest`` has the structures of
-fetches. The seam to frameworks: ``base`` is what session layers and hooks ask of any graph and of
-its framework, ``engine`` what a framework provides beyond that which computes these graphs.
-
-As an attribute, ``runhooks.graph`` is the function ``rh.graph``, and so is ``g`` after ``import
-runhooks.graph as g``. ``from runhooks.graph import Graph`` imports from this package.
+As an attribute, ``runhooks.graph`` is the function ``rh.graph``; ``from runhooks.graph import
+Graph`` imports from this package.
 """
 
 from runhooks.graph.base import GraphKeys, get_default_graph

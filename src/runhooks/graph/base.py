@@ -5,15 +5,18 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from enum import Enum
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
+
+from runhooks.arrays.shards import Share
 from runhooks.arrays.trees import builtin_container_of, walk
 from runhooks.errors import AbortedError, NanLossDuringTrainingError, UnavailableError
-from runhooks.graph.objects import StatefulObjects
 
 
 class GraphKeys:
@@ -21,8 +24,8 @@ class GraphKeys:
 
     #: What checkpoints hold.
     GLOBAL_VARIABLES = "variables"
-    #: Variables of one session alone, such as the totals of a metric: no checkpoint holds them,
-    #: and each session, one that replaces a lost one too, begins with their initial values.
+    #: Variables that no checkpoint holds, such as the totals of a metric: each session, also one
+    #: that replaces a lost one, begins with their initial values.
     LOCAL_VARIABLES = "local_variables"
     TRAINABLE_VARIABLES = "trainable_variables"
     GLOBAL_STEP = "global_step"
@@ -33,13 +36,13 @@ class GraphKeys:
     READY_OP = "ready_op"
     READY_FOR_LOCAL_INIT_OP = "ready_for_local_init_op"
     LOCAL_INIT_OP = "local_init_op"
-    #: How many steps are an epoch, where the data do not tell: one int.
+    #: How many steps are an epoch, if the program says so: one int.
     STEPS_PER_EPOCH = "steps_per_epoch"
     #: The input whose elements are the epochs.
     EPOCH_INPUT = "epoch_input"
     #: The inputs of evaluations, from which no run that makes a step may draw.
     EVALUATION_INPUTS = "evaluation_inputs"
-    #: Operations that belong to every run that makes a step and all that they need.
+    #: Operations of every run that makes a step and computes what they need.
     STEP_UPDATES = "step_updates"
     #: What the first run of an epoch does first: operations, functions without arguments, and
     #: variables, which get their initial values.
@@ -57,23 +60,17 @@ class Log(Protocol):
 
 
 class RunTrace(Protocol):
-    """Traces single runs, by options and metadata that travel with them."""
+    """Traces single runs; a traced one needs the run options ``options``."""
 
     @property
-    def options(self) -> Any:
-        """The run options that a traced run needs."""
-        ...
+    def options(self) -> Any: ...
 
     def add(self, step: int, run_metadata: Any) -> Path:
         """Write the trace of the run that led to ``step``; return its path."""
-        ...
 
 
 class ClosedSessionError(RuntimeError):
-    """The session is closed.
-
-    ``owner``: the session, or the object that holds its values.
-    """
+    """The session is closed; ``owner`` is the session, or what holds its values."""
 
     def __init__(self, message: str, owner: object = None) -> None:
         super().__init__(message)
@@ -81,28 +78,22 @@ class ClosedSessionError(RuntimeError):
 
 
 class Framework:
-    """The base of every framework, whether runhooks compiles graphs for it or it runs its own.
+    """A framework, whether runhooks runs graphs for it or it runs its own."""
 
-    The defaults are those of a framework that has nothing of the kind.
-    """
-
-    #: The name of the framework, for messages.
     name: ClassVar[str]
 
-    #: How it is written in prose.
+    #: Its name in prose.
     title: ClassVar[str] = "another framework"
 
-    #: Where hooks log: the logger whose level users of the framework have set.
     log: Log = logging.getLogger("runhooks")
 
-    #: The error that a NaN loss raises: the one that programs of the framework catch.
+    #: The error of a NaN loss, which programs of the framework catch.
     nan_loss_error: type[Exception] = NanLossDuringTrainingError
 
-    #: Whether a run is one program of all ranks, whose values are those of all, or ranks are the
-    #: framework's own affair.
+    #: Whether a run is one program of all ranks, or ranks are the framework's own affair.
     runs_one_program: ClassVar[bool] = False
 
-    #: Whether a hook may have summaries and nowhere to write them, as programs of the framework do.
+    #: Whether a hook may have summaries and nowhere to write them.
     may_drop_summaries: ClassVar[bool] = False
 
     def is_lost(self, error: BaseException) -> bool:
@@ -110,24 +101,18 @@ class Framework:
         return isinstance(error, AbortedError | UnavailableError)
 
     def leaves(self, value: Any) -> dict[str, Any]:
-        """Return the leaves of a value by path, such as ``"layers/0/kernel"``; ``""`` for an array.
+        """Return the leaves of a value by path: ``"layers/0/kernel"``, or ``""`` for a bare leaf.
 
         By default those in dicts, lists and tuples.
         """
         return dict(walk(value, of=builtin_container_of))
 
     def memory(self) -> dict[str, int]:
-        """Return the memory statistics of the devices, such as ``{"cuda:0/allocated_bytes": 1}``.
-
-        Does not wait for the devices. Empty if none has any.
-        """
+        """Return statistics of the devices, as ``{"cuda:0/allocated_bytes": 1}``; do not wait."""
         return {}
 
     def details(self) -> dict[str, str]:
-        """Return what a report on an installation says of it, by title: its devices, say.
-
-        May start the devices.
-        """
+        """Return what a report on an installation says of it, by title; may start devices."""
         return {}
 
     def message(self, message: Any) -> Any:
@@ -138,18 +123,10 @@ class Framework:
         """Let the framework's own writers of ``directory`` write to the file of ``writer``."""
 
     def start_profile(self, folder: Path, step: int) -> Callable[[], Path] | None:
-        """Start the framework's profiler.
+        """Start the profiler; return what stops it and returns the path of the profile.
 
-        Args:
-            folder: An existing directory for the profile.
-            step: The first global step in the profile, for the name of its file.
-
-        Returns:
-            A function that stops the profiler and returns the path of the profile; None if the
-            framework has no profiler.
-
-        Raises:
-            RuntimeError: If a profiler is running already.
+        ``folder`` exists; ``step``, the first one in the profile, is for the name of its file.
+        None: there is no profiler. Raises RuntimeError if one is running already.
         """
         return None
 
@@ -162,40 +139,36 @@ class Framework:
         show_dataflow: bool,
         show_memory: bool,
     ) -> RunTrace | None:
-        """Return an object that traces single runs, to be used in place of ``start_profile``.
+        """Return what traces single runs in place of ``start_profile``; None: nothing does.
 
         It writes files to ``folder``, and ``graph`` and events to the event file of ``output_dir``.
-
-        None, the default, if the profiler runs beside the session.
         """
         return None
 
 
-#: A directory or a file; None: none was given.
 Place: TypeAlias = str | os.PathLike[str] | None
 
 
 class SessionOpener:
-    """Opens sessions of one kind of graph, for creators, scaffolds and monitored sessions.
+    """Opens sessions of the graphs that a framework runs itself: ``BaseGraph.opener``.
 
-    A framework that runs graphs of its own extends it; ``BaseGraph.opener`` returns it. In the
-    arguments, ``scaffold`` is a ``Scaffold``, and sessions are ``RawSession`` objects.
+    ``scaffold`` arguments are ``Scaffold`` objects, and sessions are ``RawSession`` objects.
     """
 
-    #: The framework's own scaffold classes, which creators take as well.
+    #: The framework's own scaffold classes.
     scaffolds: tuple[type, ...] = ()
 
-    #: Whether the sessions of all ranks of a group agree; False: the framework has its own way.
+    #: Whether runhooks lets all ranks agree.
     joins_ranks: ClassVar[bool] = True
 
-    #: Whether runhooks writes the checkpoints of its sessions; False: the framework's savers do.
+    #: Whether runhooks writes the checkpoints; False: the framework's savers do.
     writes_checkpoints: ClassVar[bool] = True
 
     def check_target(self, master: str, config: Any) -> None:
         """Raise ValueError if sessions of this graph take no ``master`` or ``config``."""
 
     def resolve(self, place: str | os.PathLike[str]) -> str | os.PathLike[str]:
-        """Return a path that means the same place whatever the working directory becomes."""
+        """Return a path to ``place`` from any working directory."""
         return place
 
     def fill_scaffold(self, scaffold: Any) -> None:
@@ -209,56 +182,148 @@ class SessionOpener:
     def open_chief(
         self, scaffold: Any, master: str, config: Any, checkpoint_dir: Place, path: Place
     ) -> Any:
-        """Return a session that is restored, or else initialized, and ready.
-
-        Raises:
-            FailedPreconditionError: If the session is not ready.
-        """
+        """Return a restored or initialized session; FailedPreconditionError: it is not ready."""
         raise NotImplementedError
 
     def try_worker(
         self, scaffold: Any, master: str, config: Any, checkpoint_dir: Place
     ) -> tuple[Any, Exception | None]:
-        """Return a session and None if the chief has made one ready, else None and the reason."""
+        """Return a session and None; or None and the reason if the chief has none ready."""
         raise NotImplementedError
 
     def deadline_error(self, message: str, checkpoint_dir: Place) -> Exception:
-        """Return the error for a worker that has waited too long."""
         raise NotImplementedError
 
     def prepare_graph(self) -> None:
         """Add to the graph, which is not final yet, what sessions of it need."""
 
     def as_raw_session(self, session: Any) -> Any:
-        """Return ``session``, which a user's own creator made, as a ``RawSession``."""
+        """Return what a user's own creator made as a ``RawSession``."""
         return session
 
     def start_threads(self, session: Any, coord: Any) -> None:
-        """Start the threads that the graph asks for, under the coordinator ``coord``."""
+        """Start the threads that the graph asks for."""
 
 
-class Unknown(Enum):
-    """The type of ``UNKNOWN``."""
+class Resized(NamedTuple):
+    """What ``rank`` of ``size`` has to know of a checkpoint that ``saved`` ranks have saved.
 
-    UNKNOWN = "unknown"
+    Random states begin with ``seed``, the same on all. The arrays in ``differing``, of which ranks
+    had other values than the chief, get those of the chief.
+    """
+
+    saved: int
+    size: int
+    rank: int
+    seed: int
+    differing: frozenset[str] = frozenset()
+
+    def seed_of(self, name: str) -> int:
+        """Return the seed of this rank's random generator ``name``: 63 bits."""
+        entropy = [self.seed, self.rank, *name.encode()]
+        return int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0]) >> 1
+
+
+#: The prefix of the names of their states in a snapshot.
+OBJECT_STATES = "objects/"
+
+#: Two objects of graphs of ``rh.torch``: the states of random generators, and gradients that are
+#: not applied yet.
+RANDOM_STATES, PENDING = "random", "gradients"
+
+#: The key of the versions of its classes in the state of a module.
+MODULE_VERSIONS = "metadata"
+
+#: ``(STANDS_FOR_ARRAY, name)`` in a state stands for the array of that name, with strides behind
+#: it if these are not C's.
+STANDS_FOR_ARRAY = "runhooks.tensor"
+
+
+def stands_for_array(value: Any) -> bool:
+    """Return whether ``value``, in a state, stands for an array."""
+    if type(value) is not tuple or len(value) not in (2, 3):
+        return False
+    return type(value[0]) is str and value[0] == STANDS_FOR_ARRAY
+
+
+Arrays = Mapping[str, NDArray[Any]]
+
+
+class StatefulObjects(Protocol):
+    """Objects that the steps of a graph change in place: the same ones in all its sessions."""
+
+    @property
+    def names(self) -> list[str]:
+        """The names of those that checkpoints hold."""
+
+    @property
+    def changed(self) -> bool:
+        """Whether a step was begun since they were last loaded or ``settle`` was called."""
+
+    def settle(self) -> None:
+        """Take their present state as the one that a session begins with."""
+
+    def save(
+        self, into: Arrays | None = None, share: Share | None = None
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return their arrays, named ``"<object>/<path>"``, and the rest of their states by object.
+
+        ``into`` is as for ``Engine.to_host``, by name. For a ``share`` of several ranks, arrays of
+        which it writes a part are ``ShardedArray`` objects. Raises TypeError if a state holds a
+        value that cannot be saved.
+        """
+
+    def is_spread(self, name: str) -> bool:
+        """Return whether ranks hold parts of the value ``name``, so that all must ask for it."""
+
+    def owns(self, name: str) -> bool:
+        """Return whether an array of that name would be one of theirs."""
+
+    def preserved(self) -> AbstractContextManager[None]:
+        """Put random generators and training modes back at the end of the outermost such block."""
+
+    def loader(
+        self,
+        arrays: Mapping[str, Any],
+        states: Mapping[str, Any],
+        only: Collection[str] | None,
+        resized: Resized | None = None,
+        *,
+        is_given: bool = False,
+    ) -> Callable[[], None]:
+        """Return a function that loads what ``save`` returned.
+
+        ``arrays`` may be ``ArraySource`` objects; if ``is_given``, nothing else uses their memory.
+        ``only`` are the names of the objects to load; None: all. Raises ValueError if the states do
+        not fit, and changes nothing then.
+        """
+
+    def read(self, name: str) -> dict[str, NDArray[Any]]:
+        """As ``RawSession.read``, of a part of the objects."""
+
+    def assigner(self, values: Mapping[str, Any]) -> Callable[[], None]:
+        """Return a function that assigns ``values``, by the names that ``read`` returns.
+
+        Raises ValueError if nothing has a name, or if a value does not fit.
+        """
+
+    def substituted(self, places: Mapping[str, str]) -> AbstractContextManager[None]:
+        """As ``RawSession.substituted``, of parts of the objects and their averages."""
+
+    def averages(self, name: str, parts: Collection[str]) -> Callable[[float], None]:
+        """Keep moving averages of ``parts``, saved as ``"<name>/<part>"``; the same if asked again.
+
+        Return what moves them towards the present values, by a weight as of ``Engine.average``.
+        Raises ValueError if nothing has the name of a part, or if ``name`` is taken.
+        """
 
 
 #: The form of a tensor that nobody knows before a run.
-UNKNOWN = Unknown.UNKNOWN
+UNKNOWN: Any = object()
 
 
 class RunEffects(NamedTuple):
-    """The effects of a run beyond the values it computes, as operations of the graph.
-
-    Attributes:
-        inputs: The inputs it draws from.
-        assignments: The operations that change variables.
-        steps: The steps it makes, which change the objects of the graph in place.
-        step_captures: Operations whose value exists only in a run that makes a step.
-        captures: Operations that capture values inside the objects, ``step_captures`` included.
-        reads: Operations that read the objects.
-        gathers: Operations that take all ranks to answer.
-    """
+    """The operations of a run by their ``Effect``; ``captures`` include ``step_captures``."""
 
     inputs: tuple[Any, ...] = ()
     assignments: tuple[Any, ...] = ()
@@ -276,29 +341,27 @@ class StepPart(Enum):
     WHOLE = "whole"
     #: It makes a step that does not count, in a graph that has others which do.
     PART = "part"
-    #: Nothing.
     NONE = "none"
 
 
 class BaseGraph:
     """A graph as session layers and hooks see it: one of runhooks, or a framework's own.
 
-    Elements (tensors and operations) are those of the graph's kind.
+    Methods without a text here are those of ``Graph``.
     """
 
     @property
     def engine(self) -> Framework:
-        """The framework that computes it."""
         raise NotImplementedError
 
     @property
     def launched(self) -> Any:
-        """The graph object that its sessions have: this one, or a framework's own graph."""
+        """The graph object that its sessions have: this one, or a framework's own."""
         return self
 
     @property
     def objects(self) -> StatefulObjects | None:
-        """The objects that its steps change in place, beside variables; None if there are none."""
+        """The objects that its steps change in place; None: there are none."""
         return None
 
     @property
@@ -307,14 +370,13 @@ class BaseGraph:
         return None
 
     def as_default(self) -> AbstractContextManager[Any]:
-        """Make this the default graph of the thread inside the ``with`` block."""
         raise NotImplementedError
 
     def in_use(self) -> AbstractContextManager[None]:
         """Mark it as being run inside the ``with`` block.
 
-        A graph that was finalized inside the block can be added to again when its last user has
-        left, as in TensorFlow, so that the hooks of the next session can add to it.
+        If it was finalized inside, it can be added to again when its last user has left, as in
+        TensorFlow: the hooks of the next session may do so.
         """
         raise NotImplementedError
 
@@ -324,23 +386,23 @@ class BaseGraph:
 
     @property
     def finalized(self) -> bool:
-        """Whether it is read-only."""
         raise NotImplementedError
 
     def add(self, *args: Any, **kwargs: Any) -> Any:
-        """Add an operation; see ``Graph.add``.
-
-        Raises:
-            TypeError: If only the framework itself can add to the graph.
-        """
+        """As ``Graph.add``; TypeError: only the framework can add to the graph."""
         raise self.not_ours(str(kwargs.get("name")))
 
     def not_ours(self, name: str) -> TypeError:
-        """Return the error for adding ``name`` to a graph that only its framework builds."""
+        """Return the error for adding ``name`` to a graph of its framework alone."""
+        return TypeError(f"{name!r} cannot be added to the default graph, which is {self.whose}")
+
+    @property
+    def whose(self) -> str:
+        """Whose it is, and how to have one of ours: the end of a message."""
         framework = self.engine.title
-        return TypeError(
-            f"{name!r} cannot be added to the default graph, which is {framework}'s: build it with "
-            f"{framework}, or enter a graph of runhooks, with rh.Graph().as_default()"
+        return (
+            f"{framework}'s: build it with {framework}, or enter a graph of runhooks, with "
+            "rh.Graph().as_default()"
         )
 
     def form_of(self, tensor: Any) -> Any:
@@ -352,10 +414,7 @@ class BaseGraph:
         return value
 
     def check_text(self, text: str) -> None:
-        """Raise TypeError if ``text``, an argument of an operation, is the name of a tensor.
-
-        Only graphs in which values have names do.
-        """
+        """Raise TypeError if ``text``, an argument of an operation, is the name of a value."""
 
     def check_initial(self, name: str, value: Any) -> None:
         """Raise TypeError if ``value`` cannot be the initial value of a variable."""
@@ -366,52 +425,33 @@ class BaseGraph:
         return ""
 
     def name_scope(self, name: str) -> AbstractContextManager[str]:
-        """Prefix the names of what is added inside the ``with`` block with ``name + "/"``."""
         raise NotImplementedError
 
     def unique_tag(self, name: str) -> str:
-        """Return ``name`` under the current scope, made unique among the tags of summaries."""
         raise self.not_ours(name)
 
     def add_assignment(self, variable: Any, value: Any, *, increment: bool, name: str) -> Any:
-        """Add an operation that assigns ``value`` to ``variable``, or adds it to the old value."""
         raise NotImplementedError
 
     def add_epoch_mean(self, tensor: Any, weight: Any, name: str | None) -> Any:
-        """Add a mean over the epoch, as ``rh.epoch_mean`` does.
-
-        Raises:
-            TypeError: If the framework has none.
-        """
+        """Add a mean over the epoch as ``rh.epoch_mean`` does; TypeError: there is none."""
         raise self.not_ours(name or "epoch_mean")
 
     def resets_of(self, value: Any, update: Any) -> list[Any]:
-        """Return what resets the local variables that ``update`` changes, and ``value`` reads.
-
-        Raises:
-            TypeError: If the graph is none of TensorFlow, whose metrics are such pairs.
-        """
+        """Return what resets the local variables of a metric of TensorFlow, else TypeError."""
         raise TypeError("only metrics of a tf.Graph are pairs of a value and an update")
 
     def get_operations(self) -> list[Any]:
-        """Return all operations."""
         raise NotImplementedError
 
     def get_operation_by_name(self, name: str) -> Any:
-        """Return the operation of that name; raise KeyError if there is none."""
         raise NotImplementedError
 
     def get_tensor_by_name(self, name: str) -> Any:
-        """Return the tensor of that name, such as ``"loss:0"``; raise KeyError if there is none."""
         raise NotImplementedError
 
     def as_graph_element(self, element: Any) -> Any:
-        """Return the tensor or operation that ``element``, itself or its name, stands for.
-
-        Raises:
-            KeyError, ValueError: For an unknown name or an element of another graph.
-            TypeError: For anything that is not a tensor, operation or name.
-        """
+        """As ``Graph.as_graph_element``; an unknown name may also raise KeyError."""
         raise NotImplementedError
 
     def elements_fed(self, key: Any) -> list[Any]:
@@ -419,39 +459,30 @@ class BaseGraph:
         return [self.as_graph_element(key)]
 
     def add_to_collection(self, key: str, value: Any) -> None:
-        """Add ``value`` to the collection ``key``."""
         raise NotImplementedError
 
     def get_collection(self, key: str) -> list[Any]:
-        """Return a copy of the collection ``key``; empty if there is none."""
         raise NotImplementedError
 
     def check_run(self, fetches: Any, feed_keys: Iterable[Any] = ()) -> None:
-        """Raise ValueError or TypeError if a run of ``fetches`` cannot be made.
+        """Raise ValueError or TypeError if a run of ``fetches``, fed ``feed_keys``, cannot be made.
 
-        ``feed_keys`` are the tensors that it is fed. A framework that checks only when it runs
-        raises nothing here.
+        Frameworks that check only in the run raise nothing here.
         """
 
     def forget(self, names: Iterable[str]) -> None:
-        """Forget those of ``names`` that may mean nothing; a run that asked for them has failed."""
+        """Forget those of ``names`` that may mean nothing: a run that asked for them has failed."""
 
     def is_defaulted(self, name: str) -> bool:
         """Return whether a step has a parameter of that name, and it has its default."""
         return False
 
     def effects_of(self, fetches: Any, feed_keys: Iterable[Any] = ()) -> RunEffects:
-        """Return the effects of a run of ``fetches``; empty where the framework tells none.
-
-        Placeholders count as fed. Raises as ``check_run`` does.
-        """
+        """Return the effects of a run with all placeholders fed; raises as ``check_run``."""
         return RunEffects()
 
     def step_part(self, fetches: Any, feed_keys: Iterable[Any] = ()) -> StepPart:
-        """Return what a run of ``fetches`` does to the global step.
-
-        Raises as ``check_run`` does.
-        """
+        """Return what a run does to the global step; raises as ``check_run``."""
         return StepPart.WHOLE
 
     def has_effect(self, element: Any) -> bool:
@@ -459,10 +490,7 @@ class BaseGraph:
         return False
 
     def is_value(self, element: Any) -> bool:
-        """Return whether ``element`` is a variable or a part of one, or what a step takes or gives.
-
-        It is no summary then.
-        """
+        """Return whether ``element`` is of a variable, or what a step takes or gives."""
         return False
 
     def preserved_objects(self) -> AbstractContextManager[None]:
@@ -490,18 +518,15 @@ def entered(graph: BaseGraph) -> Iterator[None]:
 
 
 def find_default_graph_with(find: Callable[[], BaseGraph | None]) -> None:
-    """Ask ``find`` for the default graph where none was entered, before those registered earlier.
-
-    ``find`` returns None if it has none.
-    """
+    """Ask ``find``, before those registered earlier, for the default graph if none was entered."""
     _finders.insert(0, find)
 
 
 def get_default_graph() -> BaseGraph:
     """Return the graph of the innermost ``with graph.as_default()`` of this thread.
 
-    Outside any, it is TensorFlow's graph if TensorFlow is building one, as in a ``with`` block of a
-    ``tf.Graph``; otherwise one graph on the python engine that the whole process shares.
+    Outside any, it is the graph that TensorFlow is building; otherwise one graph on the python
+    engine that the whole process shares.
     """
     if _stack.graphs:
         return _stack.graphs[-1]

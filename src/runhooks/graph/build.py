@@ -1,7 +1,4 @@
-"""Functions that build a graph: placeholders, calls, inputs, groups, the global step.
-
-Named and found as in ``tf.compat.v1.train``: the collection ``GraphKeys.GLOBAL_STEP`` holds it.
-"""
+"""Functions that build a graph: placeholders, calls, inputs, groups, the global step."""
 
 from __future__ import annotations
 
@@ -13,12 +10,20 @@ import numpy as np
 import numpy.typing as npt
 
 from runhooks import arguments
-from runhooks.graph import names, nest
+from runhooks.graph import nest
 from runhooks.graph.base import BaseGraph, GraphKeys, get_default_graph
-from runhooks.graph.nodes import UPDATE, Operation, Placement, Tensor, Variable
+from runhooks.graph.nodes import (
+    UPDATE,
+    Operation,
+    Placement,
+    Tensor,
+    Variable,
+    check_name,
+    cleaned_name,
+)
 from runhooks.graph.source import FunctionIterable, Source
 
-#: Parameters that get the global step.
+#: Parameters of steps that get the global step.
 STEPS = ("global_step", "step")
 
 
@@ -26,7 +31,7 @@ def create_global_step(graph: BaseGraph | None = None) -> Variable:
     """Create the global step, which starts at 0, in ``graph`` (None: the default graph).
 
     Raises:
-        ValueError: If the graph has one already.
+        ValueError: If it has one already.
     """
     graph = graph or get_default_graph()
     if get_global_step(graph) is not None:
@@ -43,7 +48,7 @@ def get_global_step(graph: BaseGraph | None = None) -> Variable | None:
 
 
 def get_or_create_global_step(graph: BaseGraph | None = None) -> Variable:
-    """Return the global step of ``graph`` (None: the default graph); create it if it has none."""
+    """Return the global step of ``graph`` (None: the default graph), created if it has none."""
     graph = graph or get_default_graph()
     found = get_global_step(graph)
     return create_global_step(graph) if found is None else found
@@ -54,8 +59,7 @@ def global_step(sess: Any, global_step_tensor: Variable | None = None) -> int:
 
     Args:
         sess: A session.
-        global_step_tensor: The second argument of ``tf.compat.v1.train.global_step``. A tensor
-            other than the global step is fetched.
+        global_step_tensor: As in ``tf.compat.v1``; any other tensor than the step is fetched.
 
     Raises:
         RuntimeError: If the graph has no global step.
@@ -77,21 +81,20 @@ def placeholder(
 
     Args:
         name: The name of its operation; the tensor has ``":0"`` added.
-        dtype: The dtype of the values; arrays of the same kind are converted, such as float64 to
+        dtype: That of the values; arrays of the same kind are converted, such as float64 to
             float32. None: any.
-        shape: The shape of the values, with None for any size. None: any shape, and if ``dtype``
-            is None too, any pytree of arrays.
+        shape: That of the values, with None for any size. None: any; if ``dtype`` is None too, any
+            pytree of arrays.
     """
-    if name is not None:
-        names.check(name)
+    name = "Placeholder" if name is None else check_name(name)
     arguments.instance(Sequence, shape=shape)
     for size in shape or ():
         arguments.whole(0, shape=size)
     expected = (None if dtype is None else np.dtype(dtype), None if shape is None else tuple(shape))
-    name = name or "Placeholder"
-    op = get_default_graph().add("Placeholder", None, expected, name=name, placement=Placement.HOST)
-    output: Tensor = op.outputs[0]
-    return output
+    op: Operation = get_default_graph().add(
+        "Placeholder", None, expected, name=name, placement=Placement.HOST
+    )
+    return op.outputs[0]
 
 
 def placeholder_with_default(
@@ -99,23 +102,21 @@ def placeholder_with_default(
 ) -> Tensor:
     """Return a tensor that a run may feed, and that is ``default`` in the others.
 
-    On JAX, the step is compiled for each of the two when it is first asked for.
+    On JAX, the step is compiled once for each of the two.
 
     Args:
         default: An array, a number or a pytree of these. Do not change it afterwards.
         shape: The shape of values that are fed, with None for any size. None: any.
         name: The name of its operation; the tensor has ``":0"`` added.
     """
-    if name is not None:
-        names.check(name)
+    kind = "PlaceholderWithDefault"
+    name = kind if name is None else check_name(name)
     arguments.instance(Sequence, shape=shape)
     graph = get_default_graph()
     value = _with_constants(graph, default)
     expected = (None, None if shape is None else tuple(shape))
-    name = name or "PlaceholderWithDefault"
-    op = graph.add("PlaceholderWithDefault", lambda dtype, shape: value, expected, name=name)
-    output: Tensor = op.outputs[0]
-    return output
+    op: Operation = graph.add(kind, lambda dtype, shape: value, expected, name=name)
+    return op.outputs[0]
 
 
 def call(
@@ -128,8 +129,7 @@ def call(
     """Return a tensor that calls ``fn`` with the values of ``args`` in every run that needs it.
 
     On the jax engine ``fn`` is traced and compiled, and must be pure. On the others it may change
-    variables that it is given, which are copies of its own, and nothing else in place: what another
-    operation has computed, and what is fed, is handed to all who ask for it.
+    the variables that it gets, which are copies, and nothing else in place.
 
     Args:
         fn: Any callable.
@@ -137,8 +137,8 @@ def call(
             arrays among them afterwards.
         num_outputs: How many values ``fn`` returns, as a tuple or list if there are several.
         name: The name of the operation; None: that of ``fn``.
-        **kwargs: As ``args``, by parameter name. If ``fn`` has a parameter called ``num_outputs``
-            or ``name``, use ``functools.partial``.
+        **kwargs: As ``args``, by parameter name; ``functools.partial`` binds parameters called
+            ``num_outputs`` or ``name``.
 
     Returns:
         A tensor; a tuple of tensors if ``num_outputs`` is above 1; the operation if it is 0.
@@ -152,7 +152,7 @@ def call(
         raise TypeError(f"fn must be a callable, got {fn!r}")
     arguments.whole(0, num_outputs=num_outputs)
     if name is None:
-        name = names.cleaned(getattr(fn, "__name__", type(fn).__name__).strip("<>"), "call")
+        name = cleaned_name(getattr(fn, "__name__", type(fn).__name__).strip("<>"), "call")
     graph = _graph_of((args, kwargs))
     for arg in args:
         if isinstance(arg, str):
@@ -180,21 +180,16 @@ def inputs(
 ) -> Any:
     """Return tensors that draw one element of ``source`` in every run that needs it.
 
-    At the end of the source, a run raises ``OutOfRangeError``, which ends a monitored loop
-    normally. An element counts as drawn even if its run then raises.
+    At its end, a run raises ``OutOfRangeError``, which ends a monitored loop normally. An element
+    counts as drawn even if its run then raises.
 
-    A resumed session continues with the data where the checkpoint was saved, if the source is a
-    function of the step, or if it is *stateful*: an iterable or iterator with ``state_dict`` and
-    ``load_state_dict``, such as torchdata's ``StatefulDataLoader``, or with ``get_state`` and
-    ``set_state``, such as grain's iterators. The state of an iterable is loaded before it is
-    iterated; a state from the end of an epoch must give no more elements of that epoch. With any
-    other iterable, such as a list, a resumed session skips as many elements as were drawn, so they
-    must come in the same order again. For any iterable, the random generators of Python,
-    NumPy and PyTorch, and those that are attributes of the iterable, its samplers or its data set,
-    are set back to their states at the start of the epoch, and afterwards to those of the
-    checkpoint. An iterator without a state, such as a generator, cannot go back: it starts over in
-    a new process, with a warning. Without a checkpoint, a session sets a stateful iterable, and
-    the random generators that are attributes, back to where they were when it was first opened.
+    A resumed session goes on where the checkpoint was saved. A *stateful* source, with
+    ``state_dict`` and ``load_state_dict``, or ``get_state`` and ``set_state``, is given its state
+    before it is iterated: one from the end of an epoch must give no more elements of that epoch.
+    Other iterables must give the elements that are skipped in the same order again:
+    ``docs/resume.md`` says what is restored for that. An iterator without a state starts over, with
+    a warning. Without a checkpoint, a session sets a stateful iterable, and random generators that
+    are attributes of the source, back to where they were when it was first opened.
 
     Args:
         source: An iterable, which each session iterates again; a function without arguments that
@@ -205,8 +200,8 @@ def inputs(
         num_outputs: How many values each element has.
         name: The name of its operation, under which checkpoints store its position.
         epochs: How many times to go through an iterable; None: forever.
-        steps_per_epoch: How many steps count as an epoch, for hooks that go by epochs. None: an
-            epoch ends with the last element of the first input of the graph.
+        steps_per_epoch: How many steps are an epoch. None: it ends with the last element of the
+            first input of the graph.
 
     Returns:
         A tensor, or a tuple of tensors if ``num_outputs`` is above 1.
@@ -228,8 +223,7 @@ def add_inputs(
 ) -> Operation:
     """Add an operation to the default graph that draws from ``source``.
 
-    The first one of a training says when its epochs end. One that is not of the training is for
-    evaluations alone.
+    The first one of a training says when its epochs end; others are for evaluations.
     """
     graph = get_default_graph()
     if not is_of_training:
@@ -237,10 +231,9 @@ def add_inputs(
     op: Operation = graph.add(
         "Inputs", None, (source,), name=name, num_outputs=num_outputs, placement=Placement.HOST
     )
-    is_first = not graph.get_collection(GraphKeys.EPOCH_INPUT)
     if not is_of_training:
         graph.add_to_collection(GraphKeys.EVALUATION_INPUTS, op)
-    elif is_first and not source.is_generator:
+    elif not graph.get_collection(GraphKeys.EPOCH_INPUT) and not source.is_generator:
         graph.add_to_collection(GraphKeys.EPOCH_INPUT, op)
     return op
 
@@ -256,12 +249,7 @@ def _check_own_place(graph: BaseGraph, source: Source) -> None:
 
 
 def set_steps_per_epoch(graph: BaseGraph, steps: int | None) -> None:
-    """Let so many steps be an epoch of ``graph``; None: leave it as it is.
-
-    Raises:
-        ValueError: For a number below 1, or if the graph has another one.
-        TypeError: For what is not a number.
-    """
+    """Let so many steps be an epoch of ``graph``, unless it is None; ValueError: it has others."""
     if steps is None:
         return
     arguments.whole(steps_per_epoch=steps)
@@ -277,8 +265,7 @@ def checked_source(
 ) -> Iterable[Any] | Callable[[int], Iterable[Any]]:
     """Return ``source`` as one for ``Source``: a function without arguments is an iterable.
 
-    Raises:
-        TypeError, ValueError: If it is no source, or ``epochs`` does not go with it.
+    Raises TypeError or ValueError if it is none, or ``epochs`` does not go with it.
     """
     arguments.whole(epochs=epochs)
     if not callable(source) and not isinstance(source, Iterable):
@@ -296,14 +283,13 @@ def checked_source(
     if epochs != 1 and (by_step or hasattr(source, "__next__")):
         raise ValueError(
             f"epochs must be left out for an iterator or a function of the step, got {epochs!r}: "
-            "only what can be gone through again has epochs, such as a list, a loader, or a "
-            "function without arguments that returns one"
+            "give a list, a loader, or a function without arguments that returns one"
         )
     return cast("Iterable[Any] | Callable[[int], Iterable[Any]]", source)
 
 
 def _takes_step(fn: Callable[..., Any]) -> bool:
-    """Return whether ``fn`` needs an argument, or the first one is called as the step is."""
+    """Return whether ``fn`` needs an argument, or its first one is called as the step is."""
     try:
         first = next(iter(inspect.signature(fn).parameters), None)
     except ValueError:  # some functions in C have no signature
@@ -329,14 +315,14 @@ def group(*operations: Tensor | Operation, name: str | None = None) -> Operation
         if not isinstance(part, Tensor | Operation):
             raise TypeError(f"group takes tensors and operations, got {part!r}")
     controls = [part.op if isinstance(part, Tensor) else part for part in operations]
-    name = name or "group"
     graph = controls[0].graph if controls else get_default_graph()
+    placement = Placement.HOST
     op: Operation = graph.add(
         "NoOp",
         None,
-        name=name,
+        name=name or "group",
         num_outputs=0,
-        placement=Placement.HOST,
+        placement=placement,
         control_inputs=controls,
     )
     return op

@@ -1,18 +1,20 @@
-"""``Engine``: a framework that computes graphs of runhooks, and how one is found by its name."""
+"""``Engine``: a framework that computes graphs of runhooks; ``evaluate``, which helps it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
 from runhooks.arrays import ArrayLibrary
 from runhooks.arrays.shards import ArraySource
+from runhooks.errors import add_note
 from runhooks.graph.base import Framework
-from runhooks.graph.nodes import Variable
+from runhooks.graph.nodes import OWN_UPDATES, Operation, Tensor, Variable
 from runhooks.graph.plan import Body
+from runhooks.near_names import with_article
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
@@ -24,10 +26,7 @@ class Kept(dict[Key, Value]):
     """A dict of what is made the first time that it is asked for."""
 
     def get_or_make(self, key: Any, make: Callable[[], Value]) -> Value:
-        """Return the value of ``key``, made now if there is none.
-
-        The value of an unhashable key is not kept; the run reports what is wrong with such a key.
-        """
+        """Return the value of ``key``, made now if there is none; never kept if unhashable."""
         try:
             return self[key]
         except (KeyError, TypeError):
@@ -39,11 +38,7 @@ class Kept(dict[Key, Value]):
 
 
 class BoundedCache(Kept[Key, Value]):
-    """One that keeps the thousand items that were added last.
-
-    A loop asks for the same few things again and again. One that never does, as
-    ``session.run({f"w/{i}": w})``, would otherwise fill the memory.
-    """
+    """One that keeps the thousand items added last: a loop may ask for ever new ones."""
 
     def __setitem__(self, key: Key, value: Value) -> None:
         super().__setitem__(key, value)
@@ -53,7 +48,7 @@ class BoundedCache(Kept[Key, Value]):
 
 
 class Compilation:
-    """Something that may have been compiled; ``since``: when that began, None if it was not."""
+    """What may have been compiled, ``since`` when."""
 
     since: float | None = None
 
@@ -62,8 +57,8 @@ class BoundBody:
     """What an engine has made of a body, for variables of known structures.
 
     Attributes:
-        step: Takes the parts of the values of ``body.assigned`` and of ``body.kept``, and the
-            values of ``body.given``, one after the other. Returns a list of the new parts of
+        step: Takes the parts of ``body.assigned`` and ``body.kept``, and the values of
+            ``body.given``, one after the other. Returns a list of the new parts of
             ``body.assigned``, and one thing more, which ``fetched`` takes. Changes nothing.
             Raises ``AssignedError`` if it fails after old values were given up.
         compilation: ``since`` is not None if something was compiled that is to be logged.
@@ -81,7 +76,7 @@ class BoundBody:
         return rest  # type: ignore[no-any-return]
 
     def explain(self, error: Exception, args: Sequence[Any]) -> None:
-        """Note what is known about an ``error`` out of ``step(*args)``, or raise a clearer one."""
+        """Note what is known about an ``error`` of ``step(*args)``, or raise a clearer one."""
         if self._note is not None:
             self._note(error)
 
@@ -90,12 +85,7 @@ class BoundBody:
 
 
 class AssignedError(Exception):
-    """A run has failed after it gave up the old values of variables.
-
-    Attributes:
-        new: The new values that are there, as their parts.
-        error: The error to raise.
-    """
+    """A run failed with ``error`` after it gave up old values; ``new``: the parts of new ones."""
 
     def __init__(self, new: Mapping[Variable, list[Any]], error: BaseException) -> None:
         super().__init__(str(error))
@@ -113,13 +103,13 @@ class Engine(Framework):
     #: The adapter of the library whose arrays variables hold.
     arrays: ClassVar[ArrayLibrary]
 
-    #: Whether a bound body really gives up old values where ``body.donate`` allows it.
+    #: Whether a bound body gives up old values where ``body.donate`` allows it.
     donates: ClassVar[bool] = False
 
     #: Whether ``form`` is there.
     finds_forms: ClassVar[bool] = False
 
-    #: Puts a value that was fed or drawn where the graph computes; None: it stays where it is.
+    #: Puts a value that was fed or drawn where the graph computes, if not None.
     put: Callable[[Any], Any] | None = None
 
     def bind(
@@ -127,22 +117,20 @@ class Engine(Framework):
     ) -> BoundBody:
         """Return what computes ``body`` in a session.
 
-        Args:
-            body: What a run computes.
-            structures: The structures of the variables, as ``flat`` returns them.
-            shared: What the engine keeps for all runs of the graph.
+        ``structures`` are those that ``flat`` returns; ``shared`` is the engine's own, for all runs
+        of the graph.
         """
         raise NotImplementedError
 
     def flat(self, value: Any) -> tuple[list[Any], Any]:
-        """Return the parts of a variable's value that bound bodies take and return, and the rest.
+        """Return the parts of a value that bound bodies take and return, and its structure.
 
-        The rest is the structure, which stays the same. By default the value is its only part.
+        The structure stays the same. By default the value is its only part.
         """
         return [value], None
 
     def whole(self, structure: Any, parts: Sequence[Any]) -> Any:
-        """Return the value of which ``flat`` has made these."""
+        """Undo ``flat``."""
         return parts[0]
 
     def constant(self, value: Any) -> Any:
@@ -162,16 +150,14 @@ class Engine(Framework):
     def initial(self, name: str, value: Any) -> Any:
         """Return a copy of ``value`` as a variable holds it.
 
-        Raises:
-            TypeError: If it holds something other than arrays and numbers.
+        Raises TypeError if it holds something other than arrays and numbers.
         """
         raise NotImplementedError
 
     def conform(self, name: str, old: Any, new: Any) -> Any:
         """Return ``new`` as a variable holds it.
 
-        Raises:
-            ValueError: If its structure, shapes or dtypes differ from those of ``old``.
+        Raises ValueError if its structure, shapes or dtypes differ from those of ``old``.
         """
         raise NotImplementedError
 
@@ -184,12 +170,9 @@ class Engine(Framework):
         raise NotImplementedError
 
     def average(self, old: Any, new: Any, weight: Any) -> Any:
-        """Return the moving average ``old``, moved towards ``new``, in its dtype.
+        """Return ``old``, a leaf of ``wide``, moved towards ``new`` by ``weight``, in its dtype.
 
-        Args:
-            old: A leaf that ``wide`` has made.
-            new: A leaf of its shape.
-            weight: How far, from 0 to 1, which gives ``new``. Integers become ``new`` always.
+        A ``weight`` of 1 gives ``new``, and so does any for integers.
         """
         raise NotImplementedError
 
@@ -211,98 +194,72 @@ class Engine(Framework):
     def new_sums(self) -> Any:
         """Return the zeros in which ``add_to_sums`` adds up.
 
-        They are the sum and what it lacks by rounding, the weight and what that lacks, if the
-        engine does not override ``mean_of_sums``, too.
+        By default: the sum, what it lacks by rounding, the weight, and what that lacks.
         """
         raise NotImplementedError
 
     def add_to_sums(self, name: str, sums: Any, value: Any, weight: Any) -> Any:
-        """Return ``sums`` with ``value`` added as often as ``weight`` says.
+        """Return new ``sums``, with the number ``value`` added as often as ``weight`` says.
 
-        Args:
-            name: The name of the value.
-            sums: As ``new_sums`` or this function has returned them; they do not change.
-            value: A single number.
-            weight: Another.
-
-        Raises:
-            ValueError: If ``value`` is not a single number.
+        Raises ValueError if ``value`` is not a single number.
         """
         raise NotImplementedError
 
     def mean_of_sums(self, sums: Any) -> Any:
-        """Return the mean that ``add_to_sums`` has added up."""
         return (sums[0] + sums[1]) / (sums[2] + sums[3])
 
     def integer(self, value: int) -> Any:
         """Return an integer kept on the host, such as the global step, as the engine takes it.
 
-        Raises:
-            OverflowError: If it is too large for that.
+        Raises OverflowError if it is too large.
         """
         return value
 
     def random_key(self, seed: int, stream: int, runs: Any) -> Any:
         """Return the random key of a run.
 
-        Args:
-            seed: An unsigned integer of 32 bits.
-            stream: Another, which tells the keys of a graph apart.
-            runs: How many runs have drawn a key before, as ``integer`` gives it.
+        ``seed`` and ``stream``, which tells the keys of a graph apart, have 32 bits, unsigned.
+        ``runs``, as of ``integer``, is how many runs have drawn one before.
         """
         raise NotImplementedError
 
     def wait(self, values: Sequence[Any]) -> None:
-        """Return when the device has computed these values; raise the error it failed with."""
+        """Return when these values are computed; raise the error of the device."""
 
     def with_leaves(self, value: Any, leaves: Sequence[Any]) -> Any:
         """Return ``value`` with its leaves, in the order of ``leaves()``, replaced."""
         raise NotImplementedError
 
     def is_leaf(self, value: Any) -> bool:
-        """Return whether ``value`` is a single leaf, and not a tree of leaves."""
         leaves = list(self.leaves(value).values())
         return len(leaves) == 1 and leaves[0] is value
 
     def children(self, value: Any) -> dict[str, Any]:
         """Return the parts of ``value`` one level down by key; empty if it is a leaf.
 
-        The keys from ``value`` to a leaf, with ``"/"`` between them, are its path in ``leaves``.
+        The keys down to a leaf, joined by ``"/"``, are its path in ``leaves``.
         """
         raise NotImplementedError
 
     def objects_of(self, value: Any) -> Sequence[Any]:
-        """Return the objects of which ``value`` is made, if functions change these in place."""
+        """Return the objects in ``value`` that functions change in place."""
         return ()
 
     def note_call(self, error: Exception, step: str, args: Mapping[str, Any]) -> None:
-        """Note what is known about an ``error`` that a step raised.
-
-        Args:
-            error: What was raised.
-            step: The name of the step.
-            args: What it was called with, without its states.
-        """
+        """Note what is known about an ``error`` of ``step``; ``args`` are all but its states."""
 
     def check_distinct(self, values: Mapping[str, Any]) -> None:
         """Raise ValueError if two of ``values``, by name, share a part that is changed in place."""
 
     def once(self, fn: Callable[..., Any], name: str) -> Callable[..., Any]:
-        """Return ``fn``, so that ``form`` and a step that is compiled call it once between them.
+        """Return ``fn``, so that ``form`` and a compiled step call it once between them.
 
-        Args:
-            fn: A function of tensors' values alone.
-            name: What profiles call it.
+        ``name`` is what profiles call it.
         """
         return fn
 
     def form(self, fn: Callable[..., Any], *args: Any) -> Any:
-        """Return ``fn(*args)`` with shapes and dtypes in place of arrays; compute nothing.
-
-        Args:
-            fn: A function as in an operation of a graph.
-            args: Values, or forms of values.
-        """
+        """Return the form of ``fn(*args)``, with shapes and dtypes for arrays; compute nothing."""
         raise NotImplementedError
 
     def to_host(
@@ -310,11 +267,8 @@ class Engine(Framework):
     ) -> list[np.ndarray[Any, Any]]:
         """Return the leaves as NumPy arrays of their dtypes, in one batch; wait for the device.
 
-        Args:
-            leaves: Leaves of variables.
-            into: One array or None for each leaf. Later runs then neither change the arrays that
-                are returned nor are slowed down because they are held: those that must be copied
-                for that are copied into these, where they fit.
+        With ``into``, an array or None for each leaf, later runs neither change what is returned
+        nor are slowed down because it is held: what must be copied for that is copied into these.
         """
         return self.arrays.to_host(leaves, into)
 
@@ -323,7 +277,7 @@ class Engine(Framework):
         return self.arrays.host_form(leaf)
 
     def fits_saved(self, leaf: Any, dtype: np.dtype[Any]) -> bool:
-        """Return whether an array of ``dtype`` may be restored in the place of ``leaf``."""
+        """Return whether an array of ``dtype`` may be restored as ``leaf``."""
         return bool(dtype == self.host_form(leaf)[1])
 
     def from_host(self, leaf: Any, array: np.ndarray[Any, Any]) -> Any:
@@ -331,15 +285,15 @@ class Engine(Framework):
         return self.arrays.from_numpy(array, leaf)
 
     def place(self, leaf: Any, array: np.ndarray[Any, Any]) -> Any:
-        """Return ``array`` as ``from_host`` does; nothing else uses its memory, nor will."""
+        """Return ``array``, whose memory nothing else uses or will use, as ``from_host``."""
         return self.arrays.place(array, leaf)
 
     def from_source(self, leaf: Any, source: ArraySource) -> Any:
-        """Return ``source`` as ``from_host`` does, reading what this process needs of it."""
+        """Return ``source`` as ``from_host``, reading what this process needs of it."""
         return self.from_host(leaf, source.read((0,) * len(source.shape), source.shape))
 
     def histogram(self, values: Any) -> Any:
-        """Return what ``histogram_value`` takes of ``values``, computed where they are."""
+        """Return what ``histogram_value`` takes, computed where ``values`` are."""
         return self.arrays.histogram(values)
 
     def sum_of_squares(self, values: Any) -> Any:
@@ -351,10 +305,9 @@ _LOADERS: dict[str, Callable[[], Engine]] = {}
 
 
 def register_engine(name: str, load: Callable[[], Engine]) -> None:
-    """Let ``Graph(engine=name)`` use the engine that ``load`` returns.
+    """Let ``Graph(engine=name)`` use the engine that ``load`` returns, called when one is made.
 
-    ``load`` is called when the first graph of that engine is made, so that no framework is
-    imported before. Raises ValueError if the name is taken.
+    Raises ValueError if the name is taken.
     """
     if name in _LOADERS:
         raise ValueError(f"an engine named {name!r} is registered already")
@@ -369,3 +322,88 @@ def load_engine(name: str) -> Engine:
     if name not in _LOADERS:
         raise ValueError(f"engine must be one of {sorted(_LOADERS)}, got {name!r}")
     return _LOADERS[name]()
+
+
+Values = Mapping[Tensor, Any]
+Conform = Callable[[str, Any, Any], Any]
+
+
+class Ready(NamedTuple):
+    """An operation made ready to be evaluated.
+
+    ``read`` returns its arguments, given the values of tensors; ``fn`` is its function, or what an
+    engine puts in its place; ``output`` is its only output, None if it has none, or several.
+    """
+
+    op: Operation
+    read: Callable[[Values], tuple[Any, ...]]
+    fn: Callable[..., Any]
+    assigns: Variable | None
+    output: Tensor | None
+
+
+def ready(
+    operations: Iterable[Operation],
+    reader: Callable[[Operation], Callable[[Values], tuple[Any, ...]]] | None = None,
+) -> list[Ready]:
+    """Make ``operations`` ready; ``reader`` returns what is used in place of ``read_args``."""
+    made = []
+    for op in operations:
+        assert op.fn is not None, "operations without a function are not evaluated"
+        output = op.outputs[0] if len(op.outputs) == 1 else None
+        read = op.read_args if reader is None else reader(op)
+        made.append(Ready(op, read, op.fn, op.assigns, output))
+    return made
+
+
+def evaluate(
+    operations: Iterable[Ready],
+    conform: Conform,
+    values: dict[Tensor, Any],
+    variables: Mapping[Variable, Any],
+) -> dict[Variable, Any]:
+    """Put the outputs of ``operations``, in order, into ``values``, but for those that are there.
+
+    ``variables`` are the values from before the run; return the new ones. Errors carry a note that
+    names the operation.
+    """
+    assigned: dict[Variable, Any] = {}
+    for op, read, fn, variable, output in operations:
+        try:
+            if variable is None:
+                result = fn(*read(values))
+            else:
+                old = variables[variable]
+                result = fn(assigned.get(variable, old), *read(values))
+                if op.type not in OWN_UPDATES:
+                    result = conform(variable.op.name, old, result)
+                assigned[variable] = result
+            if output is not None:
+                values.setdefault(output, result)
+            elif op.outputs:
+                for tensor, value in zip(op.outputs, outputs_of(op, result), strict=True):
+                    values.setdefault(tensor, value)
+        except Exception as error:
+            note_operation(error, op)
+            raise
+    return assigned
+
+
+def note_operation(error: BaseException, op: Operation) -> None:
+    """Note that ``error`` came out of ``op``."""
+    add_note(error, f"in the operation {op.name!r} of the graph")
+
+
+def outputs_of(op: Operation, result: Any) -> tuple[Any, ...]:
+    """Return the value of each output of ``op``; ValueError: ``result`` has more or fewer."""
+    expected = len(op.outputs)
+    if expected < 2:
+        return (result,)[:expected]
+    is_several = isinstance(result, tuple | list)
+    if not is_several or len(result) != expected:
+        got = len(result) if is_several else with_article(type(result).__name__)
+        raise ValueError(
+            f"{op.name!r} has num_outputs={expected}: it must give a tuple of {expected} values, "
+            f"got {got}"
+        )
+    return tuple(result)

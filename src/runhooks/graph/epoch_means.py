@@ -1,10 +1,4 @@
-"""What the steps of an epoch add up to, and what starts anew with an epoch.
-
-``epoch_mean`` and ``epoch_metrics`` are computed by the runs that make steps, and asked for by
-nobody. The sums are a variable, which checkpoints hold. The first run of an epoch starts them anew,
-as it does for ``reset_each_epoch``, so that hooks that act at the end of an epoch, savers and
-``end`` still find the whole.
-"""
+"""What the steps of an epoch add up to, and what starts anew with an epoch: in its first run."""
 
 from __future__ import annotations
 
@@ -13,19 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from runhooks.graph import names
 from runhooks.graph.base import GraphKeys, get_default_graph
 from runhooks.graph.build import call, get_global_step, update
 from runhooks.graph.engine import Engine
 from runhooks.graph.graph import Graph, own_graph
-from runhooks.graph.nodes import LATEST, Effect, Operation, Tensor, Variable
+from runhooks.graph.nodes import LATEST, Effect, Operation, Tensor, Variable, cleaned_name
 from runhooks.ranks import current_group
 from runhooks.trigger import no_epochs
 
-#: How the names of variables end that hold the sums of a mean, and so nothing of the model.
+#: How the names of variables end that hold the sums of a mean.
 EPOCH_SUMS = "/epoch_sums"
 
-#: How those of them end that are the same on all ranks.
+#: How they end if they are the same on all ranks.
 GLOBAL_SUMS = f"/global{EPOCH_SUMS}"
 
 
@@ -34,26 +27,23 @@ def epoch_mean(
 ) -> Tensor:
     """Return a tensor: the mean of ``tensor`` over the epoch so far, with the step of the run.
 
-    Each run that makes the step behind ``tensor`` adds its value, where it is computed: nothing is
-    fetched, and no hook is called. Asked for in the last run of an epoch, it is the mean of the
-    epoch, also after a resume in the middle. A run that makes no such step finds the mean that the
-    last one has left. Sums are float64, or on JAX float32 with a compensation: the mean of a
-    million values is right to 1e-7. With several ranks it is the mean of all, which meet for it in
-    their store: all of them have to ask in the same run.
+    Each run that makes the step behind ``tensor`` adds its value, where it is computed. Asked for
+    in the last run of an epoch, it is the mean of the epoch; in a run that makes no such step, the
+    mean that the last one has left. Sums are float64, or on JAX float32 with a compensation: the
+    mean of a million values is right to 1e-7. All ranks have to ask for it in the same run.
 
-    The same call returns the same tensor again, in whichever session's hooks: all sessions of a
-    graph have the same means.
+    The same call returns the same tensor again, in the hooks of each session.
 
-    A training may be resumed with other means than before: one that is new is the mean of the rest
-    of the epoch, as a warning says. Not so on a ``tf.Graph``: its ``tf.train.Saver`` restores the
-    variables that were saved, and no others.
+    One that a resumed training did not have before is the mean of the rest of the epoch, as a
+    warning says. Not so on a ``tf.Graph``: its ``tf.train.Saver`` restores no other variables than
+    those that were saved.
 
         hooks = [rh.LoggingTensorHook([rh.epoch_mean("loss")], trigger=rh.Trigger(every_epochs=1))]
 
     Args:
         tensor: A tensor or its name: a single number in each step.
-        weight: What a step counts, such as the number of its examples: a tensor, its name, or a
-            number. None: the length of the first array in the batch, or 1 where there is none.
+        weight: What a step counts: a tensor, its name, or a number. None: the length of the first
+            array in the batch, or 1 where there is none.
         name: The name of the mean; None: ``"epoch_mean/"`` and the name of ``tensor``.
 
     Raises:
@@ -79,7 +69,7 @@ def _mean(
     graph: Graph, epoch: Tensor, value: Tensor, counted: Tensor | float | None, name: str | None
 ) -> Tensor:
     engine = graph.engine
-    name = name or f"epoch_mean/{names.cleaned(value.op.name, 'value')}"
+    name = name or f"epoch_mean/{cleaned_name(value.op.name, 'value')}"
     counted = _examples(graph, value) if counted is None else counted
     suffix = GLOBAL_SUMS if engine.runs_one_program else EPOCH_SUMS
     sums = Variable(engine.new_sums, name=f"{name}{suffix}", trainable=False)
@@ -87,8 +77,7 @@ def _mean(
     total = update(sums, add, value, counted, name=f"{name}/update")
     fresh = update(sums, lambda _: engine.new_sums(), name=f"{name}/reset")
     graph.add_to_collection(GraphKeys.STEP_UPDATES, total.op)
-    graph.add_to_collection(GraphKeys.STEP_UPDATES, epoch.op)
-    graph.add_to_collection(GraphKeys.EPOCH_RESETS, fresh.op)
+    _reset_with(graph, epoch, fresh.op)
     latest = _so_far(graph, sums)
     if engine.runs_one_program:
         return graph.add(LATEST, engine.mean_of_sums, (latest,), name=name).outputs[0]
@@ -98,7 +87,6 @@ def _mean(
 
 
 def _mean_of_all_ranks(engine: Engine, name: str, sums: Any, step: Any) -> Any:
-    """Return the mean of what all ranks have added up, each in sums of its own."""
     group = current_group()
     if group.size > 1:
         numbers = engine.arrays.to_numpy(sums).tolist()
@@ -111,10 +99,10 @@ def _mean_of_all_ranks(engine: Engine, name: str, sums: Any, step: Any) -> Any:
 def epoch_metrics(state: str, name: str | None = None) -> Tensor:
     """Return a tensor: what the metric objects of a step have computed over the epoch so far.
 
-    ``state`` is a state of the step that its function updates: metrics of flax nnx or torchmetrics,
-    with ``compute`` and ``reset``, or of clu, with ``compute`` and ``empty``. The value is that of
-    ``compute()`` after the step of the run, or, in a run that makes none, after the last one. The
-    first step of the next epoch resets them. The same call returns the same tensor again.
+    ``state``, which the step updates, has ``compute`` and ``reset``, as metrics of flax nnx or
+    torchmetrics, or ``compute`` and ``empty``, as those of clu. The value is that of ``compute()``
+    after the step of the run, or, in a run that makes none, after the last one. The first step of
+    the next epoch resets them. The same call returns the same tensor again.
 
         graph = rh.jax.graph(train_step, data=loader, model=model, metrics=nnx.MultiMetric(...))
         with graph.as_default():
@@ -126,13 +114,12 @@ def epoch_metrics(state: str, name: str | None = None) -> Tensor:
 
     Raises:
         ValueError: If nothing says when an epoch ends, or nothing is called ``state``.
-        TypeError: If it has no ``compute``, or neither ``reset`` nor ``empty``: in a run, where
-            what it is becomes known there.
+        TypeError: If it has no ``compute``, or neither ``reset`` nor ``empty``; perhaps in a run.
         RuntimeError: If the graph is finalized.
     """
     graph = own_graph()
     epoch = _epoch_of(graph, "epoch_metrics")
-    name = name or f"epoch_metrics/{names.cleaned(state, 'metrics')}"
+    name = name or f"epoch_metrics/{cleaned_name(state, 'metrics')}"
     metrics: Tensor = graph.added.get_or_make(
         ("epoch_metrics", state, graph.scope + name), lambda: _metrics(graph, epoch, state, name)
     )
@@ -148,22 +135,21 @@ def _metrics(graph: Graph, epoch: Tensor, state: str, name: str) -> Tensor:
         # Of torchmetrics, it gathers what the ranks have.
         op = graph.add(LATEST, found.compute, name=name, effect=Effect.GATHER)
         value: Tensor = op.outputs[0]
-        graph.add_to_collection(GraphKeys.EPOCH_RESETS, found.reset)
+        reset = found.reset
     else:
         variable = _state(graph, state)
         value = call(partial(_computed, state), _so_far(graph, variable), name=name)
         fresh = call(partial(_reset, state), variable, name=f"{name}/reset")
-        graph.add_to_collection(GraphKeys.EPOCH_RESETS, variable.assign(fresh).op)
-    graph.add_to_collection(GraphKeys.STEP_UPDATES, epoch.op)
+        reset = variable.assign(fresh).op
+    _reset_with(graph, epoch, reset)
     return value
 
 
 def reset_each_epoch(state: str) -> None:
     """Give a state of the step its initial value again in the first run of each epoch.
 
-    For what the step carries from run to run within an epoch: the hidden state of a recurrent
-    network, a count, a confusion matrix. It is reset before the step, so hooks that act at the end
-    of an epoch, savers and ``end`` still find the value of the whole epoch.
+    It is reset before the step, so hooks that act at the end of an epoch, savers and ``end`` still
+    find the value of the whole epoch.
 
         hidden = torch.zeros(1, 20, 64)
         graph = rh.torch.graph(train_step, ["loss"], data=windows, model=model, hidden=hidden)
@@ -171,8 +157,7 @@ def reset_each_epoch(state: str) -> None:
             rh.reset_each_epoch("hidden")
 
     Args:
-        state: The name of the state. A function that makes its first value may be called again, and
-            has to return the same one.
+        state: The name of the state. A function that makes its first value must return it again.
 
     Raises:
         ValueError: If nothing says when an epoch ends, or ``state`` is not a state that the step
@@ -182,16 +167,18 @@ def reset_each_epoch(state: str) -> None:
     graph = own_graph()
     epoch = _epoch_of(graph, "reset_each_epoch")
     variable = _state(graph, state)
+    graph.added.get_or_make(
+        ("reset_each_epoch", variable), lambda: _reset_with(graph, epoch, variable)
+    )
 
-    def reset() -> None:
-        graph.add_to_collection(GraphKeys.EPOCH_RESETS, variable)
-        graph.add_to_collection(GraphKeys.STEP_UPDATES, epoch.op)
 
-    graph.added.get_or_make(("reset_each_epoch", variable), reset)
+def _reset_with(graph: Graph, epoch: Tensor, reset: Any) -> None:
+    """Let the first run of each epoch, which is then drawn in each step, do ``reset``."""
+    graph.add_to_collection(GraphKeys.EPOCH_RESETS, reset)
+    graph.add_to_collection(GraphKeys.STEP_UPDATES, epoch.op)
 
 
 def _state(graph: Graph, state: str) -> Variable:
-    """Return the variable of a state of the step."""
     variable = graph.as_graph_element(state)
     is_updated = any(op.assigns is variable for op in graph.get_operations())
     if not isinstance(variable, Variable) or not is_updated:
@@ -200,10 +187,7 @@ def _state(graph: Graph, state: str) -> Variable:
 
 
 def _so_far(graph: Graph, variable: Variable) -> Tensor:
-    """Return what ``variable`` is after the updates of this run, if it makes any.
-
-    A run that makes no step finds what the last one has left, and draws nothing for that.
-    """
+    """Return what ``variable`` is after the updates of this run; it draws nothing."""
     op = graph.add(LATEST, _same, name=f"{variable.op.name}/latest", assigns=variable)
     graph.add_to_collection(GraphKeys.STEP_UPDATES, op)
     return op.outputs[0]
@@ -230,15 +214,7 @@ def _tensor(graph: Graph, element: Tensor | str) -> Tensor:
 
 
 def _examples(graph: Graph, value: Tensor) -> Tensor | int:
-    """Return a tensor of the number of examples in the batch that ``value`` is computed of."""
-    batch = _batch(graph, value)
-    if not batch:
-        return 1
-    counted: Tensor = call(graph.engine.examples, *batch, name="examples")
-    return counted
-
-
-def _batch(graph: Graph, value: Tensor) -> list[Tensor]:
+    """Return the number of examples in the batch that ``value`` is computed of."""
     seen: set[Operation] = set()
     waiting = [value.op]
     while waiting:
@@ -249,9 +225,12 @@ def _batch(graph: Graph, value: Tensor) -> list[Tensor]:
     data = graph.get_collection(GraphKeys.EPOCH_INPUT)
     is_of_a_step = any(op.effect is Effect.STEP for op in seen)  # one of several may need no data
     if data and (data[0] in seen or not is_of_a_step):
-        return list(data[0].outputs)
-    found = sorted((op for op in seen if op.type == "Placeholder"), key=lambda op: op.number)
-    return [op.outputs[0] for op in found]
+        batch = data[0].outputs
+    else:
+        found = sorted((op for op in seen if op.type == "Placeholder"), key=lambda op: op.number)
+        batch = [op.outputs[0] for op in found]
+    examples: Tensor | int = call(graph.engine.examples, *batch, name="examples") if batch else 1
+    return examples
 
 
 def _check_metrics(state: str, metrics: Any) -> None:
@@ -267,7 +246,6 @@ def _computed(state: str, metrics: Any) -> Any:
 
 
 def _reset(state: str, metrics: Any) -> Any:
-    """Return ``metrics`` as at the start of an epoch: reset in place, or the empty ones."""
     _check_metrics(state, metrics)
     if callable(reset := getattr(metrics, "reset", None)):
         reset()

@@ -1,8 +1,7 @@
 """When an epoch of a training ends, and ``"epoch"``, the tensor that says which one it is.
 
-An epoch ends with the last element of the data, by its position; or every ``steps_per_epoch``
-steps, where the program gives that number. The data are the first input of the graph, and must be
-iterable again; the lengths of iterators, functions of the step and what is fed are unknown.
+It ends with the last element of the first input, if that is iterable again; or every
+``steps_per_epoch`` steps, if the program gives that number.
 """
 
 from __future__ import annotations
@@ -18,17 +17,16 @@ from runhooks.graph.nodes import Operation, Placement
 from runhooks.graph.passes import Passes, Progress
 from runhooks.graph.source import OpenInput, Source
 
-#: The name of the tensor, and of its operation.
 EPOCH = "epoch"
 
 
 def steps_per_epoch(graph: BaseGraph) -> int | None:
-    """Return how many steps are an epoch of ``graph``; None: its data tell."""
+    """Return how many steps are an epoch of ``graph``; None: its data say."""
     return next(iter(graph.get_collection(GraphKeys.STEPS_PER_EPOCH)), None)
 
 
 def epoch_input(graph: BaseGraph) -> Operation | None:
-    """Return the input whose elements are the epochs of ``graph``; None: there is none."""
+    """Return the input whose elements are the epochs of ``graph``, if any."""
     op = next(iter(graph.get_collection(GraphKeys.EPOCH_INPUT)), None)
     return op if op is not None and op.args[0].has_epochs else None
 
@@ -41,14 +39,13 @@ def has_epochs(graph: BaseGraph) -> bool:
 def epoch_operation(graph: BaseGraph) -> Operation | None:
     """Return an operation whose value is the number of the epoch, from 1; None: it has no epochs.
 
-    It is drawn in each run that needs it, after the data: in one that makes a step, it begins the
-    epoch of that step; in others, its argument, of type ``"EpochNow"``, is drawn in its place. It
-    is not added to the graph, so that a finalized one has it too.
+    It is drawn after the data, and begins the epoch of the step of the run; in runs without one,
+    its argument is drawn in its place. A finalized graph has it, too: it is not added.
     """
     if not has_epochs(graph):
         return None
     data = epoch_input(graph)
-    # Behind what it needs, and before all that can be made of it.
+    # Between what it needs and all that can be made of it.
     number = -0.5 if data is None else data.number + 0.5
     now = Operation(graph, "EpochNow", f"{EPOCH}/now", number, fn=None, placement=Placement.HOST)
     epoch = Operation(graph, "Epoch", EPOCH, number, fn=None, args=(now,), placement=Placement.HOST)
@@ -59,13 +56,9 @@ def epoch_operation(graph: BaseGraph) -> Operation | None:
 class Epochs:
     """The epochs of one session: how many are done, and when the next one ends.
 
-    Args:
-        graph: The graph.
-        global_step: Returns the global step of the session.
-        position: Returns the open input of an operation, or else where a checkpoint has left it.
-        opened: Returns the input of an operation, which it opens.
-        lock: Held while elements are looked at ahead: drawing them may change random generators,
-            whose states a run of another thread may be about to restore.
+    ``position`` returns the open input of an operation, or where a checkpoint has left it;
+    ``opened`` opens it. ``lock`` is held in looks ahead, which may change random generators, whose
+    states a run of another thread may be about to restore.
     """
 
     def __init__(
@@ -78,7 +71,6 @@ class Epochs:
     ) -> None:
         self._steps = steps_per_epoch(graph)
         self._global_step = global_step
-        #: The operation that draws from the data; None: they tell nothing of epochs.
         self.input = epoch_input(graph) if position is not None else None
         self._position = position
         self._opened = opened
@@ -88,47 +80,39 @@ class Epochs:
 
     @property
     def is_known(self) -> bool:
-        """Whether it is known when an epoch ends."""
         return self._steps is not None or self.input is not None
 
     @property
     def number(self) -> int:
         """The number of the epoch that the last step belongs to, from 1; 0 before the first."""
         if self._steps is None:
-            progress = self._progress()
+            progress = self.progress
             return progress.done + (progress.drawn > 0)
         return math.ceil(self.done_at(self._global_step() or 0))
 
     def begun_by(self, step: int) -> int:
-        """Return the number of the epoch that the step after ``step`` belongs to.
-
-        Its element was drawn, if the data tell the epochs.
-        """
+        """Return the number of the epoch of the step after ``step``, whose element was drawn."""
         return self.number if self._steps is None else step // self._steps + 1
 
     def done_at(self, step: int) -> Fraction:
         """Return how many epochs are done at ``step``: now, or when the next run has led to it.
 
-        Who asks goes by epochs: where only that finds the end of one, look ahead from now on.
+        Without a length, look ahead from now on: only that finds the end.
         """
         if self._steps is not None:
             return Fraction(step, self._steps)
-        self._looks_ahead = self._looks_ahead or self._progress().length is None
+        self._looks_ahead = self._looks_ahead or self.progress.length is None
         return self._done_after(1 if step > (self._global_step() or 0) else 0)
 
     def step_at(self, epoch: float | Fraction) -> float:
-        """Return the step at which ``epoch`` epochs are done; infinite where the data tell."""
+        """Return the step at which ``epoch`` epochs are done; infinite where the data say."""
         if self._steps is None or epoch == math.inf:
             return math.inf
         return math.ceil(Fraction(epoch) * self._steps)
 
     def check(self, epoch: float | Fraction) -> None:
-        """Look ahead from now on, where that is how the end of an epoch is found.
-
-        Raises:
-            ValueError: For a part of an epoch of unknown length.
-        """
-        if self._steps is not None or epoch == math.inf or self._progress().length is not None:
+        """Look ahead from now on if need be; ValueError: for a part of one without a length."""
+        if self._steps is not None or epoch == math.inf or self.progress.length is not None:
             return
         if epoch != int(epoch):
             raise ValueError(
@@ -138,13 +122,13 @@ class Epochs:
         self._looks_ahead = True
 
     def draws_until(self, epoch: float | Fraction) -> float:
-        """Return how many draws lead to the end of ``epoch`` epochs, or of the present one.
+        """Return how many draws lead to the end of ``epoch`` epochs, of the present one, or of all.
 
-        The end of the data counts, too. Where no length is known, it may be the next one.
+        Where no length is known, it may be the next draw.
         """
         if self.input is None:
             return math.inf
-        progress = self._progress()
+        progress = self.progress
         target = math.inf if self._steps is not None else epoch
         if self._most is not None:
             target = min(target, self._most)
@@ -155,46 +139,36 @@ class Epochs:
                 return math.inf
             return 0 if self._done_after(0) >= target else 1
         done = progress.done + progress.is_at_end
-        if progress.is_at_end or not progress.drawn:  # the next epoch may have another length
+        if not progress.is_inside:  # the next epoch may have another length
             return 1 if target > done else 0
         part: Fraction = min(Fraction(target) - progress.done, Fraction(1))
         return max(0, math.ceil(part * progress.length) - progress.drawn)
 
-    @property
-    def progress(self) -> Progress:
-        """How far the data have come in their epochs, which these are."""
-        return self._progress()
-
     def begun_for_all(self) -> Progress:
-        """Begin the epoch of the next element, which a run is about to draw, and return where.
+        """Begin the epoch of the next element, which a run is about to draw; return its progress.
 
-        Other ranks go by its length: from now on, an epoch that is shorter is an error.
+        Other ranks go by its length: from now on, a shorter one is an error.
         """
         with self._lock:
-            passes = self._passes()
-            if passes is None and self._opened is not None:
-                assert self.input is not None
-                passes = self._opened(self.input).passes
-            if passes is not None:
+            if (passes := self._passes() or self._open()) is not None:
                 passes.others_go_by_length = True
                 passes.begin_next()
-            return self._progress()
+            return self.progress
 
     @property
     def draws_left(self) -> int | None:
-        """How many elements of the data are left in all epochs; None: that is unknown."""
-        progress = None if self._most is None else self._progress()
-        if self._most is None or progress is None or progress.length is None:
+        """How many elements are left in all epochs; None: unknown."""
+        if self._most is None or (progress := self.progress).length is None:
             return None
         return max(0, (self._most - progress.done) * progress.length - progress.drawn)
 
     @property
     def is_over(self) -> bool:
-        """Whether all elements of all epochs were drawn, as far as that is known."""
+        """Whether all elements of all epochs were drawn, as far as is known."""
         if self._most is None:
             return False
         with self._lock:
-            progress, passes = self._progress(), self._passes()
+            progress, passes = self.progress, self._passes()
             if progress.done + progress.is_at_end < self._most:
                 return False
             if passes is not None and progress.done < self._most:
@@ -219,8 +193,8 @@ class Epochs:
 
     def _done_after(self, draws: int) -> Fraction:
         with self._lock:
-            passes = self._begun() if draws else self._left()
-            progress = self._progress()
+            passes = self._way(draws)
+            progress = self.progress
             if self._looks_ahead and passes is not None and progress.drawn:
                 passes.look_ahead(1)
                 progress = passes.progress
@@ -232,28 +206,18 @@ class Epochs:
                 return Fraction(done + (looks and passes is not None and passes.next_is_last))
             return done + Fraction(min(drawn + draws, length), length or 1)
 
-    def _begun(self) -> Passes | None:
-        """Return the way of the input through its epochs; the one of its next element has begun.
-
-        To look into it is right only now: a run that draws this element is about to be made.
-        """
-        assert self.input is not None
+    def _way(self, draws: int) -> Passes | None:
+        """Return the way of the input; if a run is about to draw, the next epoch has begun."""
         passes = self._passes()
-        if passes is None and self._looks_ahead and self._opened is not None:
-            passes = self._opened(self.input).passes
-        if passes is not None:
+        if passes is None and self._looks_ahead and (draws or self.progress.is_inside):
+            passes = self._open()
+        if draws and passes is not None:
             passes.begin_next()
         return passes
 
-    def _left(self) -> Passes | None:
-        """Return the way of the input where a run or a checkpoint has left it."""
-        passes = self._passes()
-        if passes is None and self._looks_ahead and self._opened is not None:
-            assert self.input is not None
-            progress = self._progress()
-            if progress.drawn and not progress.is_at_end:
-                return self._opened(self.input).passes
-        return passes
+    def _open(self) -> Passes | None:
+        assert self.input is not None
+        return None if self._opened is None else self._opened(self.input).passes
 
     def _found(self) -> OpenInput | Mapping[str, Any]:
         assert self.input is not None
@@ -264,11 +228,13 @@ class Epochs:
         found = self._found()
         return found.passes if isinstance(found, OpenInput) else None
 
-    def _progress(self) -> Progress:
-        passes = self._passes()
-        if passes is not None:
-            return passes.progress
+    @property
+    def progress(self) -> Progress:
+        """How far the data have come."""
         found = self._found()
-        place = (found.position() or {}) if isinstance(found, OpenInput) else found
-        length = place.get("length", self._source.length)
-        return Progress(place.get("epoch", 0), place.get("drawn", 0), length)
+        if isinstance(found, OpenInput):
+            if found.passes is not None:
+                return found.passes.progress
+            found = found.position() or {}
+        length = found.get("length", self._source.length)
+        return Progress(found.get("epoch", 0), found.get("drawn", 0), length)

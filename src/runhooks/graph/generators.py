@@ -1,8 +1,4 @@
-"""Random generators of NumPy, Python and of loaders: found, and their states kept.
-
-A loader that shuffles draws the order of an epoch when the epoch begins. To have that order again,
-a resumed session gives the generators the states that they had then.
-"""
+"""Random generators of NumPy, Python and of loaders: found, and their states kept."""
 
 from __future__ import annotations
 
@@ -29,11 +25,8 @@ if TYPE_CHECKING:
 class GeneratorState:
     """A random generator as an endless iterable that gives it, with a state.
 
-    Args:
-        generator: A ``Generator``, or ``numpy.random`` or ``random``, whose functions share one.
-
-    Raises:
-        NotImplementedError: If it has no state, as a ``random.SystemRandom``.
+    Modules stand for the one that their functions share. Raises NotImplementedError of one without
+    a state, as a ``random.SystemRandom``.
     """
 
     def __init__(self, generator: Generator | ModuleType) -> None:
@@ -57,12 +50,12 @@ def is_generator(value: Any) -> bool:
 
 
 def has_generator_state(value: Any) -> bool:
-    """Return whether ``GeneratorState`` takes ``value``: a generator, or a module that has one."""
+    """Return whether ``value`` is a generator of NumPy or Python, or a module that has one."""
     return is_generator(value) or any(value is module for module, _ in _kinds())
 
 
 def _kinds() -> Iterator[tuple[ModuleType, str]]:
-    # What a module has made can only be there once it is imported; importing it takes a while.
+    # Importing them takes a while, and without them there are none.
     for module, *names in (("numpy.random", "Generator", "RandomState"), ("random", "Random")):
         if (found := sys.modules.get(module)) is not None:
             defined = vars(found)  # not all of it, while another thread is importing the module
@@ -80,21 +73,14 @@ def _methods(generator: Any) -> tuple[Callable[[], Any], Callable[[Any], None]]:
 
 _CONTAINERS = (list, tuple, range, dict, str, bytes, np.ndarray)
 
-_NOW = "now"
-
 States = dict[str, Any]
 
 
 class InputGenerators:
-    """The generators that programs share, and those that are attributes of ``elements``.
+    """The generators that programs share, and those of an iterable: ``own_generators``.
 
-    Those of a loader are looked for in its samplers and its data set, too. They are kept in a
-    position once they have moved, by name, with their states at some moments of the epoch:
-
-        {"torch": {"epoch": <state>, "first": <state>, "now": <state>}}
-
-    Args:
-        elements: An iterable.
+    A loader draws the order of an epoch when that begins. So a position holds, of those that have
+    moved, the states at some moments: ``{"torch": {"epoch": ..., "first": ..., "now": ...}}``.
     """
 
     def __init__(self, elements: Any) -> None:
@@ -105,19 +91,16 @@ class InputGenerators:
         self._kept = set(own)
 
     def begin_epoch(self) -> None:
-        """Note the states before ``elements`` is iterated."""
+        """Note the states before the iterable is iterated."""
         self._moments = {"epoch": self.read()}
 
     def begin_elements(self) -> None:
-        """Note the states before the first element is drawn; others may have drawn till then."""
+        """Note the states before the first element is drawn."""
         self._moments["first"] = self.read()
 
     def position(self, others: Mapping[str, States]) -> dict[str, States]:
-        """Return the states of generators that have moved since ``elements`` was opened.
-
-        ``others``: what ``read`` has returned at other moments.
-        """
-        moments = {**self._moments, **others, _NOW: self.read()}
+        """Return the states of those that have moved; ``others``: of ``read`` at other moments."""
+        moments = {**self._moments, **others, "now": self.read()}
         for name in self._access.keys() - self._kept:
             if any(not _same(states[name], self._opened[name]) for states in moments.values()):
                 self._kept.add(name)
@@ -126,35 +109,42 @@ class InputGenerators:
             for name in sorted(self._kept & self._access.keys())
         }
 
-    def go_to(self, position: Mapping[str, States], moment: str = _NOW) -> None:
-        """Set the generators to their states at ``moment``, where ``position`` has these."""
+    def go_to(self, position: Mapping[str, States], moment: str = "now") -> None:
+        """Set those that ``position`` has to their states at ``moment``."""
         self._kept.update(position)
         for name, states in position.items():
             if name in self._access and moment in states:
                 self._access[name].set(states[moment])
 
     def read(self) -> States:
-        """Return the states by the names of the generators."""
         return {name: access.get() for name, access in self._access.items()}
 
 
 def own_generators(elements: Any) -> dict[str, GeneratorAccess]:
-    """Return the generators that are attributes of ``elements``, or of parts of a loader."""
-    return dict(_own(elements))
+    """Return the generators that are attributes of ``elements``, its samplers or its data set."""
+    found: dict[str, GeneratorAccess] = {}
+    seen: set[int] = set()
+    for path, holder in holders(elements):
+        for name, value in getattr(holder, "__dict__", {}).items():
+            access = _access(value)
+            if access is not None and id(value) not in seen:
+                seen.add(id(value))
+                found[f"{path}{name}"] = access
+    return found
 
 
 def is_container(elements: object) -> TypeGuard[Iterable[Any]]:
-    """Return whether ``elements`` are there: to iterate them draws nothing and changes nothing."""
+    """Return whether to iterate ``elements`` draws nothing and changes nothing."""
     return type(elements) in _CONTAINERS
 
 
 def generators_of(elements: Any) -> InputGenerators | None:
-    """Return ``InputGenerators``; None if ``elements`` draws from no generator."""
+    """Return the ``InputGenerators`` of ``elements``; None: a container draws nothing."""
     return None if is_container(elements) else InputGenerators(elements)
 
 
 def shared_states() -> States:
-    """Return the states of the generators that programs share, by name."""
+    """Return the states of the generators that programs share."""
     return {name: access.get() for name, access in _shared().items()}
 
 
@@ -178,7 +168,7 @@ def remembered_generators(others: Iterable[Any] = ()) -> Callable[[], None]:
 
 @contextmanager
 def generators_left_alone(others: Iterable[Any] = ()) -> Iterator[None]:
-    """Put the generators that programs share, and those of ``others``, back after the block."""
+    """Call what ``remembered_generators`` returns after the ``with`` block."""
     put_back = remembered_generators(others)
     try:
         yield
@@ -187,13 +177,13 @@ def generators_left_alone(others: Iterable[Any] = ()) -> Iterator[None]:
 
 
 def called_ahead(make: Callable[[], Any]) -> Any:
-    """Return ``make()`` and put the generators that it uses back: it will be called again."""
+    """Return ``make()``, which will be called again: put the generators that it uses back."""
     with generators_left_alone(generators_used(make).values()):
         return make()
 
 
 def holders(elements: Any) -> Iterator[tuple[str, Any]]:
-    """Yield ``elements``, and where it is a loader, its samplers and data set; with paths."""
+    """Yield ``elements``, and the samplers and the data set of a loader, with paths."""
     yield "", elements
     batch_sampler = getattr(elements, "batch_sampler", None)
     yield "sampler.", getattr(elements, "sampler", None)
@@ -205,9 +195,8 @@ def holders(elements: Any) -> Iterator[tuple[str, Any]]:
 def generators_used(fn: Callable[..., Any]) -> dict[str, Any]:
     """Return the random generators among the variables that ``fn`` uses, and their attributes.
 
-    Its variables are the arguments of a ``partial``, the attributes of a method's object, and what
-    ``fn`` closes over or finds in its module. So are those of the functions of its module that it
-    calls.
+    They are the arguments of a ``partial``, the object of a method, what ``fn`` closes over or
+    finds in its module, and those of the functions of its module that it calls.
     """
     found: dict[str, Any] = {}
     waiting, seen = [fn], {id(fn)}
@@ -246,16 +235,6 @@ def _variables(fn: Any) -> Iterator[tuple[str, Any]]:
     if (inner := _function(fn)) is not None:
         used = inspect.getclosurevars(inner)
         yield from {**used.globals, **used.nonlocals, **(inner.__kwdefaults__ or {})}.items()
-
-
-def _own(elements: Any) -> Iterator[tuple[str, GeneratorAccess]]:
-    seen: set[int] = set()
-    for path, holder in holders(elements):
-        for name, value in getattr(holder, "__dict__", {}).items():
-            access = _access(value)
-            if access is not None and id(value) not in seen:
-                seen.add(id(value))
-                yield f"{path}{name}", access
 
 
 def _shared() -> dict[str, GeneratorAccess]:

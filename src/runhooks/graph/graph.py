@@ -10,8 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cache, partial
 from typing import Any
 
-from runhooks.errors import add_note
-from runhooks.graph import names, nest
+from runhooks.graph import nest
 from runhooks.graph.base import (
     UNKNOWN,
     BaseGraph,
@@ -23,7 +22,7 @@ from runhooks.graph.base import (
     get_default_graph,
 )
 from runhooks.graph.build import get_global_step, set_steps_per_epoch
-from runhooks.graph.engine import BoundBody, BoundedCache, Engine, Kept, load_engine
+from runhooks.graph.engine import BoundBody, BoundedCache, Engine, Kept, load_engine, note_operation
 from runhooks.graph.epochs import EPOCH, epoch_operation
 from runhooks.graph.generators import called_ahead, generators_left_alone
 from runhooks.graph.nodes import (
@@ -36,75 +35,26 @@ from runhooks.graph.nodes import (
     Placement,
     Tensor,
     Variable,
+    check_name,
 )
 from runhooks.graph.plan import Body, elements_of, make_plan, needed_for
 from runhooks.near_names import suggestion
 
 
-class Forms:
-    """The forms of the tensors of one graph: values with shapes and dtypes in place of arrays.
+class _UniqueNames:
+    """Hands out names, adding ``_1``, ``_2`` to those that were handed out before."""
 
-    Those of placeholders and inputs are unknown until they are noted.
-    """
+    def __init__(self) -> None:
+        self._next: dict[str, int] = {}
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._known: dict[Tensor, Any] = {}
-
-    def note(self, tensor: Tensor, form: Any) -> None:
-        """Note the form of ``tensor``."""
-        self._known[tensor] = form
-
-    def of(self, tensor: Tensor) -> Any:
-        """Return the form of ``tensor``, or UNKNOWN.
-
-        Raises:
-            Exception: Whatever the graph's functions raise.
-        """
-        if tensor not in self._known:
-            form = self._form(tensor.op)
-            if form is UNKNOWN:  # it may be noted later
-                return UNKNOWN
-            several = len(tensor.op.outputs) > 1
-            for output in tensor.op.outputs:
-                self._known[output] = form[output.index] if several else form
-        return self._known[tensor]
-
-    def _form(self, op: Operation) -> Any:
-        if not self._engine.finds_forms:
-            return UNKNOWN
-        if op.assigns is not None:
-            return self.of(op.assigns)
-        if isinstance(op.outputs[0], Variable):
-            return self._initial_form(op.outputs[0])
-        if op.fn is None or op.placement is Placement.HOST:
-            return UNKNOWN
-        forms = {tensor: self.of(tensor) for tensor in op.inputs}
-        if any(form is UNKNOWN for form in forms.values()):
-            return UNKNOWN
-        fn = op.fn
-        if isinstance(fn, Part):
-            with suppress(Exception):  # for a part of an array, which has to be computed
-                return fn(*op.read_args(forms))
-        try:
-            with generators_left_alone():  # the run that traces it draws as the user's own would
-                return self._engine.form(
-                    lambda *args: fn(*op.read_args(dict(zip(forms, args, strict=True)))),
-                    *forms.values(),
-                )
-        except Exception as error:
-            add_note(error, f"in the operation {op.name!r} of the graph")
-            raise
-
-    def _initial_form(self, variable: Variable) -> Any:
-        if variable.on_host:
-            return self._engine.form(lambda: self._engine.integer(0))
-        initial = variable.initial_value
-        if isinstance(initial, InitialFrom):
-            return self._engine.form(initial.fn, self.of(initial.variable))
-        if callable(initial) and self._engine.is_leaf(initial):
-            initial = called_ahead(initial)
-        return self._engine.form(lambda: initial)
+    def unique(self, name: str) -> str:
+        # Names differ by more than case: tags become file and folder names.
+        candidate, key = name, name.lower()
+        while candidate.lower() in self._next:
+            candidate = f"{name}_{self._next[key]}"
+            self._next[key] += 1
+        self._next[candidate.lower()] = 1
+        return candidate
 
 
 def step_not_named(
@@ -112,8 +62,7 @@ def step_not_named(
 ) -> tuple[Operation, Operation] | None:
     """Return a step that ``fetches`` make only by asking for one of its outputs, and that output.
 
-    None if there is no such step. A step is named by its own operation, and by operations without
-    a value, such as groups.
+    A step is named by its own operation, and by those without a value, such as groups.
     """
     needed = needed_for(graph, fetches, feed_keys)
     steps = {op for op in needed if op.effect is Effect.STEP}
@@ -126,7 +75,7 @@ def step_not_named(
     if not outputs:
         return None
     step = outputs[0].inputs[0].op
-    # The group of a step and of what stores its states is what programs know as the step.
+    # What programs know as the step is a group of it and of what stores its states.
     groups = (it for it in graph.get_operations() if not it.outputs and step in it.control_inputs)
     return next(groups, step), outputs[0]
 
@@ -151,16 +100,16 @@ class Graph(BaseGraph):
         self._engine = load_engine(engine) if isinstance(engine, str) else engine
         if not isinstance(self._engine, Engine):
             raise TypeError(f"engine must be the name of an engine or an Engine, got {engine!r}")
-        #: The planned runs of fetches and feeds, kept for every session of this graph.
+        #: The planned runs of fetches and feeds.
         self.planned_runs: BoundedCache[Any, Any] = BoundedCache()
         self._shared_by_runs: BoundedCache[Any, Any] = BoundedCache()
-        #: What is added once, however often it is asked for: hooks of each session may do that.
+        #: What is added once, though the hooks of each session ask for it.
         self.added: Kept[Any, Any] = Kept()
         self._operations: dict[str, Operation] = {}
-        self._forms = Forms(self._engine)
+        self._forms: dict[Tensor, Any] = {}
         self._collections: dict[str, list[Any]] = {}
-        self._names = names.UniqueNames()
-        self._tags = names.UniqueNames()
+        self._names = _UniqueNames()
+        self._tags = _UniqueNames()
         self._scope = ""
         self._finalized = self._finalized_for_good = False
         self._users = 0
@@ -197,7 +146,7 @@ class Graph(BaseGraph):
         """Add an operation that computes ``fn(*args)``.
 
         Args:
-            kind: What the operation is called in messages, such as ``"Call"``.
+            kind: Its type, such as ``"Call"``.
             fn: The function; None if there is nothing to compute.
             args: Its arguments, in which tensors stand for their values.
             name: Put under the current name scope and made unique.
@@ -217,10 +166,9 @@ class Graph(BaseGraph):
                 "build it before the session, or in a hook's begin()"
             )
         inputs, controls = nest.tensors(args), tuple(control_inputs)
-        for tensor in inputs:
-            self._check_own(tensor)
-        for control in controls:
-            self._check_own(control)
+        parts: tuple[Tensor | Operation, ...] = (*inputs, *controls)
+        for part in parts:
+            self._check_own(part)
         op = Operation(
             self,
             kind,
@@ -254,7 +202,7 @@ class Graph(BaseGraph):
         )
 
     def bind(self, body: Body, structures: Mapping[Variable, Any]) -> BoundBody:
-        """Return what computes ``body`` in a session whose variables have these structures."""
+        """Return what computes ``body``; see ``Engine.bind``."""
         return self._engine.bind(body, structures, self._shared_by_runs)
 
     def finalize(self) -> None:
@@ -280,7 +228,7 @@ class Graph(BaseGraph):
     def name_scope(self, name: str) -> Iterator[str]:
         """Prefix the names of what is added inside the ``with`` block with ``name + "/"``."""
         outer = self._scope
-        self._scope = f"{self.unique_name(names.check(name))}/"
+        self._scope = f"{self.unique_name(name)}/"
         try:
             yield self._scope
         finally:
@@ -297,11 +245,11 @@ class Graph(BaseGraph):
 
     def unique_name(self, name: str) -> str:
         """Return ``name`` under the current scope, with ``_1``, ``_2`` added if it is taken."""
-        return self._names.unique(self._scope + names.check(name))
+        return self._names.unique(self._scope + check_name(name))
 
     def unique_tag(self, name: str) -> str:
         """Return ``name`` as ``unique_name`` does, unique among the tags of summaries alone."""
-        return self._tags.unique(self._scope + names.check(name))
+        return self._tags.unique(self._scope + check_name(name))
 
     def get_operations(self) -> list[Operation]:
         """Return all operations, in the order in which they were added."""
@@ -323,7 +271,7 @@ class Graph(BaseGraph):
         return op.outputs[int(index)]
 
     def as_graph_element(self, element: Any) -> Tensor | Operation:
-        """Return the tensor or operation that ``element``, itself or its name, stands for.
+        """Return the tensor or operation that ``element`` is or names.
 
         Raises:
             ValueError: For an unknown name, and for an element of another graph.
@@ -350,7 +298,7 @@ class Graph(BaseGraph):
         return None if self._epoch is None else self._epoch.outputs[0]
 
     def object_named(self, name: str) -> Any:
-        """Return the object of that name that steps change in place; None: there is none."""
+        """Return the object of that name that steps change in place, or None."""
         return None
 
     def for_evaluation(self, fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -374,11 +322,54 @@ class Graph(BaseGraph):
         return self._collections.setdefault(key, [])
 
     def form_of(self, tensor: Tensor) -> Any:
-        return self._forms.of(tensor)
+        if tensor not in self._forms:
+            form = self._form(tensor.op)
+            if form is UNKNOWN:  # it may be noted later
+                return UNKNOWN
+            several = len(tensor.op.outputs) > 1
+            for output in tensor.op.outputs:
+                self._forms[output] = form[output.index] if several else form
+        return self._forms[tensor]
 
     def note_form(self, tensor: Tensor, form: Any) -> None:
-        """Note the form of a tensor that comes from outside the graph."""
-        self._forms.note(tensor, form)
+        """Note the form of a placeholder, an input or a variable."""
+        self._forms[tensor] = form
+
+    def _form(self, op: Operation) -> Any:
+        if not self._engine.finds_forms:
+            return UNKNOWN
+        if op.assigns is not None:
+            return self.form_of(op.assigns)
+        if isinstance(op.outputs[0], Variable):
+            return self._initial_form(op.outputs[0])
+        if op.fn is None or op.placement is Placement.HOST:
+            return UNKNOWN
+        forms = {tensor: self.form_of(tensor) for tensor in op.inputs}
+        if any(form is UNKNOWN for form in forms.values()):
+            return UNKNOWN
+        fn = op.fn
+        if isinstance(fn, Part):
+            with suppress(Exception):  # for a part of an array, which has to be computed
+                return fn(*op.read_args(forms))
+        try:
+            with generators_left_alone():  # the run that traces it draws as the user's own would
+                return self._engine.form(
+                    lambda *args: fn(*op.read_args(dict(zip(forms, args, strict=True)))),
+                    *forms.values(),
+                )
+        except Exception as error:
+            note_operation(error, op)
+            raise
+
+    def _initial_form(self, variable: Variable) -> Any:
+        if variable.on_host:
+            return self._engine.form(lambda: self._engine.integer(0))
+        initial = variable.initial_value
+        if isinstance(initial, InitialFrom):
+            return self._engine.form(initial.fn, self.form_of(initial.variable))
+        if callable(initial) and self._engine.is_leaf(initial):
+            initial = called_ahead(initial)
+        return self._engine.form(lambda: initial)
 
     def constant(self, value: Any) -> Any:
         return self._engine.constant(value)
@@ -391,14 +382,18 @@ class Graph(BaseGraph):
 
     def effects_of(self, fetches: Any, feed_keys: Iterable[Any] = ()) -> RunEffects:
         needed = needed_for(self, fetches, feed_keys)
+
+        def having(*effects: Effect) -> frozenset[Operation]:
+            return frozenset(op for op in needed if op.effect in effects)
+
         return RunEffects(
             inputs=tuple(op for op in needed if op.type == "Inputs"),
             assignments=tuple(op for op in needed if op.assigns is not None and op.type != LATEST),
-            steps=frozenset(op for op in needed if op.effect is Effect.STEP),
-            step_captures=frozenset(op for op in needed if op.effect is Effect.STEP_CAPTURE),
-            captures=frozenset(op for op in needed if op.effect in CAPTURES),
-            reads=frozenset(op for op in needed if op.effect is Effect.READ),
-            gathers=frozenset(op for op in needed if op.effect is Effect.GATHER),
+            steps=having(Effect.STEP),
+            step_captures=having(Effect.STEP_CAPTURE),
+            captures=having(*CAPTURES),
+            reads=having(Effect.READ),
+            gathers=having(Effect.GATHER),
         )
 
     def step_part(self, fetches: Any, feed_keys: Iterable[Any] = ()) -> StepPart:
@@ -432,8 +427,7 @@ class Graph(BaseGraph):
         known = list(operations)
         if kind == "tensor":
             known = [tensor.name for op in operations.values() for tensor in op.outputs]
-        near = suggestion(name, known)
-        return f"no {kind} is named {name!r} in the graph{near}"
+        return f"no {kind} is named {name!r} in the graph{suggestion(name, known)}"
 
 
 def _latest(old: Any, new: Any) -> Any:
@@ -457,17 +451,10 @@ find_default_graph_with(_shared_root)
 
 
 def own_graph(graph: BaseGraph | None = None) -> Graph:
-    """Return ``graph``, or the default graph, which must be one of runhooks.
-
-    Raises:
-        TypeError: If it is a framework's own.
-    """
+    """Return ``graph``, or the default graph; TypeError: it is a framework's own."""
     graph = graph or get_default_graph()
     if not isinstance(graph, Graph):
-        raise TypeError(
-            f"the default graph is {graph.engine.title}'s: build it with {graph.engine.title}, or "
-            "enter a graph of runhooks, with rh.Graph().as_default()"
-        )
+        raise TypeError(f"the default graph is {graph.whose}")
     return graph
 
 
@@ -482,10 +469,10 @@ def random_key(seed: int = 0, name: str | None = None) -> Tensor:
     On the jax engine it is a typed key, as from ``jax.random.key``; on the python engine a
     ``numpy.random.Generator``; on the torch engine a ``torch.Generator`` of the default device.
 
-    All functions that take it in one run receive the same key (generators in the same state): give
-    each call its own ``random_key``, or split the key. Keys depend on the seed, the name, and how
-    many runs have drawn one. Checkpoints keep that count as the variable ``<name>/runs``; a run
-    that raises does not count.
+    All functions that take it in one run get the same key, or a generator in the same state: give
+    each its own ``random_key``, or split the key. Keys depend on the seed, the name, and how many
+    runs have drawn one: a count that checkpoints hold as the variable ``<name>/runs``. A run that
+    raises does not count.
 
     Args:
         seed: An unsigned integer of 32 bits.

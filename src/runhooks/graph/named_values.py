@@ -15,47 +15,38 @@ from runhooks.graph.graph import Graph
 from runhooks.graph.nodes import LATEST, Below, Operation, Placement, Tensor, paths_below
 from runhooks.near_names import suggestion
 
+_GIVEN = ("StepOutput", "Placeholder", "PlaceholderWithDefault", "Variable")
+
 #: Types of operations whose name means their value, where others mean the operation.
-_FETCHED_AS_VALUES = (
-    *("StepOutput", "Placeholder", "PlaceholderWithDefault", "Variable", "Call", "GetItem", LATEST),
-)
+_FETCHED_AS_VALUES = (*_GIVEN, "Call", "GetItem", LATEST)
 
-#: Types of operations of which a step is made, where their names are below its own.
+#: Types of operations of which a step is made, with names below its own.
 _INSIDE = ("Assign", "AssignAdd", "Call", "Step")
-
-#: Types of operations that have values of the step, and compute nothing of their own.
-_VALUES = ("StepOutput", "Placeholder", "PlaceholderWithDefault", "Variable", "Part")
 
 
 class NamedValues(ABC):
     """Values that have a name, beside the operations of a graph.
 
-    Their tensors are made when they are asked for. Their operations are not added to the graph, so
-    a finalized graph has them too, and names that nobody asks for cost nothing.
+    They are made when they are asked for, and not added to the graph: a finalized one has them,
+    too.
     """
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._given: dict[str, Tensor] = {}
         self._made: dict[str, Operation] = {}
-        #: Parameters of steps that have their default, which is no tensor.
+        #: Parameters of steps that have their default.
         self.defaulted: set[str] = set()
 
     @property
     def operations(self) -> list[Operation]:
-        """The operations that were made."""
         return list(self._made.values())
 
     def add(self, name: str, tensor: Tensor) -> None:
-        """Let ``name`` mean ``tensor``."""
         self._given[name] = tensor
 
     def find(self, name: str) -> Tensor:
-        """Return the tensor of that name, with or without ``":0"``.
-
-        Raises:
-            ValueError: If there is none.
-        """
+        """Return the tensor of that name, with or without ``":0"``; ValueError: there is none."""
         key = name.removesuffix(":0")
         if key in self._given:
             return self._given[key]
@@ -64,7 +55,6 @@ class NamedValues(ABC):
         return self._made[key].outputs[0]
 
     def forget(self, names: Iterable[str]) -> None:
-        """Forget those of ``names`` that are unsure: whoever has asked for them is gone."""
         for name in names:
             if name in self._made and self.is_unsure(name):
                 del self._made[name]
@@ -74,7 +64,7 @@ class NamedValues(ABC):
         return False
 
     def operation_names(self) -> Iterator[str]:
-        """The names of the graph's operations, without those that a step is made of."""
+        """Yield the names of the graph's operations, but for those that a step is made of."""
         names = {op.name for op in self._graph.get_operations()}
         for op in self._graph.get_operations():
             is_inside = op.type in _INSIDE and op.name.rpartition("/")[0] in names
@@ -83,22 +73,14 @@ class NamedValues(ABC):
 
     @abstractmethod
     def make(self, name: str) -> Operation:
-        """Return an operation that has the value called ``name``.
-
-        Raises:
-            ValueError: If there is none.
-        """
+        """Return an operation that has the value called ``name``; ValueError: there is none."""
 
     def comes_first(self, name: str) -> bool:
         """Return whether ``name`` means a value even if an operation has it."""
         return False
 
     def check_text(self, text: str) -> None:
-        """Check that ``text``, which a function is to be called with, is not meant as a name.
-
-        Raises:
-            TypeError: If a value has that name.
-        """
+        """Raise TypeError if ``text``, which a function is to be called with, names a value."""
         if self.comes_first(text):
             raise TypeError(
                 f"{text!r} is the name of a tensor, and a function would be called with the text: "
@@ -111,7 +93,6 @@ class ValueGraph(Graph):
 
     @property
     def values(self) -> NamedValues:
-        """The values that have a name beside its operations."""
         raise NotImplementedError
 
     def __getitem__(self, name: str) -> Tensor:
@@ -150,7 +131,7 @@ class ValueGraph(Graph):
             try:
                 yield
             finally:
-                # Hooks that are gone have asked for them, and no run has told what there is.
+                # Hooks that are gone have asked for them.
                 self.forget({op.name for op in self.values.operations} - before)
 
     def is_defaulted(self, name: str) -> bool:
@@ -159,7 +140,7 @@ class ValueGraph(Graph):
     def is_value(self, element: Any) -> bool:
         found = self.as_graph_element(element)
         op = found.op if isinstance(found, Tensor) else found
-        return op.type in _VALUES
+        return op.type in (*_GIVEN, "Part")
 
     def check_text(self, text: str) -> None:
         self.values.check_text(text)
@@ -180,23 +161,22 @@ class ValueGraph(Graph):
 
 
 def to_feed(parameter: str) -> str:
-    """Return how a parameter that has a default can be fed, as the end of a message."""
+    """Return how to feed a parameter that has a default, as the end of a message."""
     return (
         f": a parameter with a default is no tensor. To feed it, give the graph {parameter}="
         "lambda: rh.placeholder_with_default(...), with the value of the runs that do not"
     )
 
 
-#: Stands for the outputs of the step, whose names have nothing in front.
+#: Stands for the outputs of the step.
 OUTPUTS = ""
 
 
 class StepValues(NamedValues):
-    """The values of a step as tensors of ``graph``, one for each name that is asked for.
+    """The values of a step as tensors of ``graph``.
 
     ``"state/params/w"`` is a part of the argument ``"state"``, ``"grads/w"`` one of the output
-    ``"grads"``. What there is becomes known when the step is first called or traced (``learn``):
-    names that were asked for before are checked then.
+    ``"grads"``. What there is becomes known in the first call or trace of the step, by ``learn``.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -213,9 +193,8 @@ class StepValues(NamedValues):
     def learn(self, values: Mapping[str, Any]) -> None:
         """Note what there is in ``values``, the arguments and outputs of the step by name.
 
-        Raises:
-            ValueError: If a name that was asked for before is not there.
-            TypeError: If a function is called with such a name in place of its tensor.
+        Raises ValueError if a name that was asked for before is not there, and TypeError if a
+        function is called with such a name in place of its tensor.
         """
         children = self._graph.engine.children
         for name in values.keys() - self._paths.keys():
@@ -240,7 +219,7 @@ class StepValues(NamedValues):
         return root in self._paths and path not in self._paths[root]
 
     def knows(self, name: str) -> bool:
-        """Return whether it is known what there is in the argument ``name`` or the outputs."""
+        """Return whether it is known what there is in an argument or the outputs."""
         return name in self._paths
 
     def comes_first(self, name: str) -> bool:
@@ -259,8 +238,7 @@ class StepValues(NamedValues):
             self._graph,
             "Part",
             name,
-            # After the operation it needs and before those added later; the same in each process,
-            # whatever is asked for first.
+            # Behind what it needs, before what is added later, and the same in each process.
             whole.op.number + (zlib.crc32(name.encode()) + 1) / 2**33,
             fn=Below(path, self._graph.engine.children, partial(self._missing, name)),
             args=(whole,),
@@ -270,7 +248,7 @@ class StepValues(NamedValues):
         )
 
     def _place(self, name: str) -> tuple[str, str]:
-        """Return the argument that ``name`` is a part of, or OUTPUTS, and its path there."""
+        """Return the argument that has ``name``, or OUTPUTS, and its path there."""
         owner, _, path = name.partition("/")
         if owner == self._step and path:
             return OUTPUTS, path
@@ -298,15 +276,14 @@ class StepValues(NamedValues):
         return self._unknown(name, {**self._paths, root: known})
 
     def _unknown(self, name: str, paths: Mapping[str, frozenset[str]] | None = None) -> ValueError:
-        known = list(self._known(self._paths if paths is None else paths))
+        known = self._known(self._paths if paths is None else paths)
         outputs = sorted(path for path in self._paths.get(OUTPUTS, ()) if "/" not in path)
         gives = f" ({self._step!r} gives {', '.join(map(repr, outputs)) or 'no outputs'})"
         if OUTPUTS not in self._paths:
             gives = ""
-        near = suggestion(name.removesuffix(":0"), known)
-        if name.removesuffix(":0") in self.defaulted:
-            near = to_feed(name.removesuffix(":0"))
-        elif any(output.partition("/")[0] == "output" for output in outputs):
+        key = name.removesuffix(":0")
+        near = to_feed(key) if key in self.defaulted else suggestion(key, known)
+        if key not in self.defaulted and "output" in outputs:
             near += "; give outputs=[...], names for what the step returns without any"
         return ValueError(f"nothing is named {name!r} in the graph{gives}{near}")
 

@@ -1,4 +1,4 @@
-"""Nested structures of tensors: lists, tuples, named tuples and dicts, as fetches are given."""
+"""Nested structures of tensors, as fetches are given: lists, tuples, named tuples and dicts."""
 
 from __future__ import annotations
 
@@ -14,22 +14,15 @@ Values = Mapping[Tensor, Any]
 
 _LEAVES = (Tensor, Operation, str)
 
-#: More than these, Python itself could not walk.
+#: Python could not walk more.
 _MOST_LEVELS = 256
 
-#: Python cannot parse more than some two hundred nested brackets.
+#: Python can parse some two hundred nested brackets.
 _MOST_NESTED = 50
 
 
 class FetchList(list[Any]):
-    """What several parties of a run ask for, which is run again and again.
-
-    It is a copy, whose key is computed once.
-
-    Attributes:
-        parties: Who asks for each item.
-        key: As ``structure_key`` returns it.
-    """
+    """A copy of what the ``parties`` of a run ask for; its ``structure_key`` is computed once."""
 
     __slots__ = ("key", "parties")
 
@@ -41,10 +34,9 @@ class FetchList(list[Any]):
 
 
 class KnownFetches:
-    """Fetches that were asked for, by which the same ones are recognized faster than by a key.
+    """Fetches that were asked for, which are recognized faster by this than by a key.
 
-    Attributes:
-        leaf: Whatever is this very object is the same; itself if only the items can tell.
+    Whatever is ``leaf`` is the same; it is this object itself if only the items can tell.
     """
 
     __slots__ = ("_items", "_kind", "leaf")
@@ -61,7 +53,7 @@ class KnownFetches:
         self.leaf = fetches if is_leaf else self
 
     def is_the_same_as(self, fetches: Any) -> bool:
-        """Return whether ``fetches`` are the same. False: perhaps they are, in another spelling."""
+        """Return whether ``fetches`` are the same; they may be if False, in another spelling."""
         if fetches is self.leaf:
             return True
         known = self._items
@@ -74,8 +66,7 @@ class KnownFetches:
 def structure_key(structure: Any, levels: int = _MOST_LEVELS) -> Any:
     """Return a key that is equal for two structures if one plan serves both.
 
-    Raises:
-        ValueError: If it has more than ``levels`` levels.
+    Raises ValueError if there are more than ``levels`` levels.
     """
     kind = type(structure)
     if kind is Tensor or kind is Operation:
@@ -98,7 +89,7 @@ def structure_key(structure: Any, levels: int = _MOST_LEVELS) -> Any:
 
 
 def map_leaves(fn: Callable[[Any], Any], structure: Any) -> Any:
-    """Return the same structure with ``fn`` of each leaf in its place."""
+    """Return the structure with ``fn`` of each leaf in its place."""
     return mapped(fn, structure, builtin_container_of)
 
 
@@ -115,10 +106,7 @@ def tensors(structure: Any) -> tuple[Tensor, ...]:
 def reader(
     structure: Any, kind: type = Tensor, key: Callable[[Any], Any] = lambda leaf: leaf
 ) -> Callable[[Any], Any]:
-    """Return a function from values to the structure with ``values[key(leaf)]`` for each leaf.
-
-    Of another kind than ``kind``, leaves stay as they are.
-    """
+    """Return a function from values to the structure, with ``values[key(leaf)]`` for a ``kind``."""
     if isinstance(structure, kind):
         return itemgetter(key(structure))
     # Every step calls it, so it is one expression of Python that walks no structure.
@@ -148,7 +136,7 @@ def reader(
 
 
 def args_reader(args: tuple[Any, ...]) -> Callable[[Values], tuple[Any, ...]]:
-    """As ``reader``; an argument without tensors is passed on as it is, whatever it is."""
+    """As ``reader``, but an argument without tensors is passed on as it is, whatever it is."""
     if args and all(isinstance(arg, Tensor) for arg in args):
         return itemgetter(*args) if len(args) > 1 else lambda values: (values[args[0]],)
     readers = [reader(arg) if tensors(arg) else partial(_as_it_is, arg) for arg in args]

@@ -1,13 +1,10 @@
-"""``Tensor``, ``Operation`` and ``Variable``: the nodes of a deferred graph.
-
-A tensor is a value that a run will compute: an array, a number or any pytree of these. Arithmetic
-on tensors, and indexing them, adds operations to their graph and computes nothing.
-"""
+"""``Tensor``, ``Operation`` and ``Variable``: the nodes of a deferred graph."""
 
 from __future__ import annotations
 
 import inspect
 import operator
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, InitVar, dataclass, field
 from enum import Enum
@@ -16,14 +13,34 @@ from typing import Any, NoReturn, TypeAlias
 import numpy as np
 
 from runhooks.errors import add_note
-from runhooks.graph import names
-from runhooks.graph.base import UNKNOWN, BaseGraph, GraphKeys, get_default_graph
+from runhooks.graph.base import BaseGraph, GraphKeys, get_default_graph
 from runhooks.near_names import suggestion
+
+_VALID = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*")
+_INVALID_CHARACTER = re.compile(r"[^A-Za-z0-9_.\\/-]")
+
+
+def check_name(name: str) -> str:
+    """Return the name of an operation if it is valid; else raise ValueError or TypeError."""
+    if not isinstance(name, str):
+        raise TypeError(f"name must be a str, got {name!r}: look at the order of the arguments")
+    if not _VALID.fullmatch(name):
+        raise ValueError(
+            f"name must start with a letter, digit or '.', followed by these and '_', '-', '/', "
+            f"got {name!r}"
+        )
+    return name
+
+
+def cleaned_name(name: str, otherwise: str) -> str:
+    """Return ``name`` with invalid characters replaced; ``otherwise`` if nothing is left."""
+    return _INVALID_CHARACTER.sub("_", name).lstrip("_-/>\\") or otherwise
+
 
 _NO_INIT = "there are no initializers to run: in a new session, a variable has its initial value"
 _ITSELF = "a variable is the tensor of its value; session.run(variable) fetches it"
 
-#: Advice by the names of the methods.
+#: What to do instead, by the names of TensorFlow's methods.
 INSTEAD = {
     "initializer": _NO_INIT,
     "initialized_value": _NO_INIT,
@@ -42,8 +59,8 @@ Children: TypeAlias = Callable[[Any], Mapping[str, Any]]
 class Part:
     """A function that returns a part of its first argument.
 
-    Out of a container, such as a dict or a tuple, it takes something that is there already: an
-    engine need not compile it, and may call it after a run. Out of an array it computes.
+    Out of a container it takes what is there already: an engine need not compile it, and may call
+    it after a run. Out of an array it computes.
     """
 
     __slots__ = ()
@@ -54,7 +71,7 @@ class Part:
 
 @dataclass(slots=True, eq=False)
 class Item(Part):
-    """Takes an item of a value; its errors say what the value has, and where it was asked for."""
+    """Takes an item of a value; ``place``, where it was asked for, is in its errors."""
 
     tensor: str
     place: str
@@ -72,13 +89,7 @@ class Item(Part):
 
 @dataclass(slots=True, eq=False)
 class Below(Part):
-    """Takes what stands at a path below a value, such as ``"dense/kernel"``.
-
-    Args:
-        path: The keys down to it, with ``"/"`` between them.
-        children: Returns the parts of a value one level down, by key.
-        missing: Returns the error to raise of a value that has nothing there.
-    """
+    """Takes what stands at a path below a value, as ``"dense/kernel"``, or raises ``missing``."""
 
     path: str
     children: Children
@@ -100,14 +111,14 @@ def _at(path: str, value: Any, children: Children) -> Iterator[Any]:
 
 
 def paths_below(value: Any, children: Children) -> Iterator[str]:
-    """Yield the paths of everything below ``value``, of containers before what is in them."""
+    """Yield the paths of all that is below ``value``, containers first."""
     for key, child in children(value).items():
         yield key
         yield from (f"{key}/{path}" for path in paths_below(child, children))
 
 
 def no_item(tensor: str, value: Mapping[Any, Any], key: Any) -> KeyError:
-    """Return the error that the value of ``tensor`` has no item ``key``, with what it has."""
+    """Return the error that the value of ``tensor`` has no item ``key``."""
     known = list(map(str, value))
     return KeyError(
         f"the value of {tensor!r} has no item {key!r}: it has {known}{suggestion(str(key), known)}"
@@ -118,8 +129,11 @@ _Unary: TypeAlias = "Callable[[Tensor], Tensor]"
 _Binary: TypeAlias = "Callable[[Tensor, Any], Tensor]"
 
 
-def _apply(graph: BaseGraph, kind: str, fn: Callable[..., Any], *args: Any) -> Tensor:
-    op: Operation = graph.add(kind, fn, args, name=kind.lower(), placement=Placement.EITHER)
+def _apply(
+    graph: BaseGraph, kind: str, fn: Callable[..., Any], *args: Any, name: str = ""
+) -> Tensor:
+    name = name or kind.lower()
+    op: Operation = graph.add(kind, fn, args, name=name, placement=Placement.EITHER)
     return op.outputs[0]
 
 
@@ -132,20 +146,20 @@ def _compared(kind: str, fn: Callable[[Any, Any], Any]) -> _Binary:
 
 
 def _binary(kind: str, fn: Callable[[Any, Any], Any]) -> tuple[_Binary, _Binary]:
-    """Return the methods of an operator for a tensor on its left, and on its right."""
+    """Return the methods for a tensor on the left and on the right of an operator."""
     return _compared(kind, fn), lambda self, other: _apply(self.graph, kind, fn, other, self)
 
 
 class Tensor:
-    """One output of an operation, named ``"<operation>:<index>"``.
+    """A value that a run computes: an array, a number or any pytree of these.
 
-    ``==`` compares the identity of tensors, as in TensorFlow's graphs; to compare their values, use
-    ``rh.call``.
+    Arithmetic and indexing add operations to its graph, and compute nothing. ``==`` compares
+    identity, as in TensorFlow's graphs; to compare values, use ``rh.call``.
     """
 
     __slots__ = ("__weakref__", "index", "op")
 
-    # NumPy must leave `array + tensor` to the tensor instead of trying it on every element.
+    # Or NumPy would try `array + tensor` on every element.
     __array_ufunc__ = None
 
     def __init__(self, op: Operation, index: int) -> None:
@@ -154,12 +168,12 @@ class Tensor:
 
     @property
     def name(self) -> str:
-        """``"loss:0"`` for the first output of the operation ``"loss"``."""
+        """``"<operation>:<index>"``, such as ``"loss:0"``."""
         return f"{self.op.name}:{self.index}"
 
     @property
     def graph(self) -> BaseGraph:
-        """The graph it belongs to."""
+        """Its graph."""
         return self.op.graph
 
     def __repr__(self) -> str:
@@ -178,9 +192,8 @@ class Tensor:
         return len(self._container())
 
     def _container(self) -> Any:
-        """Return the form of its value, which must be a dict, a list or a tuple."""
         form = self.graph.form_of(self)
-        if form is not UNKNOWN and isinstance(form, Mapping | list | tuple):
+        if isinstance(form, Mapping | list | tuple):
             return form
         raise TypeError(
             f"{self.name!r} cannot be iterated before a run computes it: "
@@ -194,7 +207,7 @@ class Tensor:
 
     @property
     def __jax_array__(self) -> NoReturn:
-        # JAX looks it up, does not call it, and puts a page of its own in place of a TypeError.
+        # JAX puts a page of its own in place of a TypeError.
         raise ValueError(self._not_an_array())
 
     def _not_an_array(self) -> str:
@@ -214,17 +227,14 @@ class Tensor:
 
     def __getitem__(self, key: Any) -> Tensor:
         fn = Item(self.name, _line_of_caller())
-        op: Operation = self.graph.add(
-            "GetItem", fn, (self, key), name=self._item_name(key), placement=Placement.EITHER
-        )
-        return op.outputs[0]
+        return _apply(self.graph, "GetItem", fn, self, key, name=self._item_name(key))
 
     def _item_name(self, key: Any) -> str:
-        # What is read of objects has names of that kind already: "model/conv1.weight".
+        # What is read of objects has such names already: "model/conv1.weight".
         if not isinstance(key, str | int) or self.op.effect in READS_OBJECTS:
-            return "getitem"
-        name = names.cleaned(str(key), "")
-        return f"{self.op.name.removeprefix(self.graph.scope)}/{name}" if name else "getitem"
+            return ""
+        name = cleaned_name(str(key), "")
+        return f"{self.op.name.removeprefix(self.graph.scope)}/{name}" if name else ""
 
     __neg__ = _unary("Neg", operator.neg)
     __abs__ = _unary("Abs", operator.abs)
@@ -245,7 +255,7 @@ class Tensor:
 
 
 def _line_of_caller() -> str:
-    """Return the place in the program that has called the function that calls this one."""
+    """Return the file and line of the program that called into this file."""
     frame = inspect.currentframe()
     while frame is not None and frame.f_code.co_filename == __file__:
         frame = frame.f_back
@@ -261,11 +271,7 @@ class Placement(Enum):
 
 
 class Effect(Enum):
-    """The effect of an operation beyond computing a value from its inputs.
-
-    Only graphs with objects that are changed in place (``BaseGraph.objects``) have operations with
-    an effect other than ``GATHER``.
-    """
+    """The effect of an operation beyond computing a value; all but ``GATHER`` are on objects."""
 
     NONE = "none"
     STEP = "changes the objects in place"
@@ -276,22 +282,20 @@ class Effect(Enum):
     GATHER = "asks the other ranks, all of which have to make it in the same run"
 
 
-#: The effects of operations that capture a value inside the objects.
 CAPTURES = frozenset({Effect.CAPTURE, Effect.STEP_CAPTURE})
 
 #: The effects of operations whose value comes from the objects, and so cannot be fed.
 READS_OBJECTS = CAPTURES | {Effect.READ}
 
 
-#: The type of an assignment whose function belongs to runhooks. It changes no argument, and returns
-#: a new value as the variable holds it: engines need not copy the one, nor check the other.
+#: The type of an assignment whose function is ours: it changes no argument, and returns a value as
+#: the variable holds it, so that engines need neither copy nor check.
 UPDATE = "Update"
 
-#: The type of an operation that reads what a state is after all updates of the run. If it assigns a
-#: variable, it is an ``UPDATE`` that changes nothing.
+#: The type of an operation that reads a state after all updates of the run; an ``UPDATE`` that
+#: changes nothing if it assigns a variable.
 LATEST = "Latest"
 
-#: The types of assignments whose arguments and new values are as they must be.
 OWN_UPDATES = frozenset({UPDATE, LATEST})
 
 
@@ -299,11 +303,10 @@ OWN_UPDATES = frozenset({UPDATE, LATEST})
 class Operation:
     """A node: a function of tensors and constants, with a name that is unique in its graph.
 
-    ``type`` says what it is ("Call", "Add", "Placeholder"). ``fn`` computes it from ``args``, a
-    nest in which tensors stand for their values, as ``read_args`` reads them; None if there is
-    nothing to compute. ``assigns`` is the variable that gets the result, and whose old value
-    ``fn`` then takes first. ``number`` counts the operations of the graph: inputs have lower ones.
-    ``effect`` says what else it does.
+    ``type`` says what it is ("Call", "Add", "Placeholder"). ``fn`` computes it from ``args``, in
+    which tensors stand for their values, as ``read_args`` reads them; None: there is nothing to
+    compute. ``assigns`` is the variable that gets the result; ``fn`` then takes its old value
+    first. ``number`` orders the operations of the graph: inputs have lower ones.
     """
 
     graph: BaseGraph
@@ -332,19 +335,17 @@ class Operation:
 class Variable(Tensor):
     """A value that a session keeps from run to run and saves in checkpoints.
 
-    As a tensor, it is the value that the variable had before the run.
+    As a tensor, it is the value from before the run.
 
     Args:
         initial_value: An array, a number or a pytree of these, or a function without arguments
             that returns one: it is called at each start, also if a checkpoint is then restored.
-            The structure, shapes and dtypes never change.
-            A session keeps a copy of an array as it is when the session starts, or starts over
-            without a checkpoint: your arrays do not change, and you must not change them.
+            Structure, shapes and dtypes never change. Each session starts with a copy of an array;
+            do not change yours.
         name: The name of its operation; made unique.
         trainable: Whether it joins ``GraphKeys.TRAINABLE_VARIABLES``, if ``collections`` is None.
-        collections: The collections it joins; None: ``[GraphKeys.GLOBAL_VARIABLES]``, whose
-            variables checkpoints hold. A variable in ``[GraphKeys.LOCAL_VARIABLES]`` is not saved
-            and starts from its initial value in each session.
+        collections: The collections it joins; None: ``[GraphKeys.GLOBAL_VARIABLES]``. One in
+            ``[GraphKeys.LOCAL_VARIABLES]`` is not saved.
         on_host: Whether it is an integer that sessions keep on the host, like the global step.
     """
 
@@ -359,16 +360,14 @@ class Variable(Tensor):
         *,
         on_host: bool = False,
     ) -> None:
+        name = "Variable" if name is None else name
         graph = get_default_graph()
-        graph.check_initial("Variable" if name is None else name, initial_value)
+        graph.check_initial(name, initial_value)
         placement = Placement.HOST if on_host else Placement.ENGINE
-        op: Operation = graph.add(
-            "Variable", None, name="Variable" if name is None else name, placement=placement
-        )
+        op: Operation = graph.add("Variable", None, name=name, placement=placement)
         super().__init__(op, 0)
         op.outputs = (self,)
         self.initial_value = initial_value
-        #: Whether it is an integer that sessions keep on the host, like the global step.
         self.on_host = on_host
         if collections is None:
             collections = [GraphKeys.GLOBAL_VARIABLES]
@@ -393,8 +392,7 @@ class Variable(Tensor):
     def assign(self, value: Any, name: str | None = None) -> Tensor:
         """Return a tensor that, when run, sets the variable to ``value`` and is the new value.
 
-        A run that fetches it returns a copy of that value. A run that fetches its ``op``, or a
-        ``group`` that contains it, does not.
+        To have it done without a copy of the value, fetch its ``op`` or a ``group``.
         """
         return self._assignment(value, increment=False, name=name or f"{self.op.name}/Assign")
 
@@ -408,10 +406,7 @@ class Variable(Tensor):
 
 
 def reads_state(tensor: Any) -> bool:
-    """Return whether ``tensor`` is a state of a session, or a part of one.
-
-    Such is a variable, or what is read of objects; its value is the one from before the run.
-    """
+    """Return whether ``tensor`` is of a variable, or read of objects: the value before the run."""
     while isinstance(tensor, Tensor) and tensor.op.type in ("Part", "GetItem"):
         if len(tensor.op.inputs) > 1:
             return False
@@ -421,14 +416,9 @@ def reads_state(tensor: Any) -> bool:
 
 
 class InitialFrom:
-    """The initial value of a variable, ``fn`` of the initial value of another.
+    """The initial value of a variable: ``fn`` of the one that a session has given ``variable``.
 
-    A session gives ``fn`` the value that it has begun with, so that a function which makes it, at
-    random for example, is called once.
-
-    Args:
-        variable: The other variable.
-        fn: A function of its value, as an engine keeps it.
+    So a function that makes that one, at random for example, is called once.
     """
 
     def __init__(self, variable: Variable, fn: Callable[[Any], Any]) -> None:
@@ -436,6 +426,5 @@ class InitialFrom:
         self.fn = fn
 
     def __call__(self) -> Any:
-        """Return a value as if it were the first of a session of its own."""
         initial = self.variable.initial_value
         return self.fn(initial() if callable(initial) else initial)

@@ -1,9 +1,4 @@
-"""``Passes``: the way through an iterable, epoch after epoch, and the position on it.
-
-*Stateful* is an object with ``state_dict`` and ``load_state_dict``, as torchdata's
-``StatefulDataLoader`` is, or with ``get_state`` and ``set_state``, as grain's iterators are. Where
-nothing is, and nothing goes by the step, elements are counted.
-"""
+"""``Passes``: the way through an iterable, epoch after epoch, and the position on it."""
 
 from __future__ import annotations
 
@@ -12,7 +7,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -23,7 +18,7 @@ _METHODS = (("state_dict", "load_state_dict"), ("get_state", "set_state"))
 
 
 class Keeper(NamedTuple):
-    """The two methods of a stateful object. They copy states, which may be views of live ones."""
+    """The methods of a stateful object, whose states are copied: they may be views."""
 
     get: Callable[[], Any]
     set: Callable[[Any], Any]
@@ -48,76 +43,65 @@ _log = logging.getLogger("runhooks")
 
 
 class EndedByError(StopIteration):
-    """There is no further element, right after an error in place of one; its text says which."""
+    """There is no further element right after an error, which its text says."""
 
 
+@dataclass(eq=False)
 class Passes:
     """Draws from ``elements`` up to ``epochs`` times, of which ``done`` are done.
 
-    ``is_between``: whether the next has yet to begin. ``generators``: those that ``elements`` may
-    draw from; ``random``: their states in the position that it is to go to. ``arrange``: what to
-    make of an element.
+    ``is_between``: whether the next has yet to begin. ``random``: the states of ``generators`` in
+    the position to go to. ``name``: for warnings.
     """
 
-    def __init__(
-        self,
-        elements: Iterable[Any],
-        keeper: Keeper | None,
-        first: Any,
-        epochs: int | None,
-        done: int,
-        is_between: bool,
-        generators: InputGenerators | None,
-        random: Mapping[str, Any] | None,
-        arrange: Callable[[Any], Any] | None,
-    ) -> None:
-        self._arrange = arrange
-        self._elements = elements
-        self._own_keeper = keeper
-        self._first = first
-        self._epochs = epochs
-        self._done = done
+    _name: str
+    _elements: Iterable[Any]
+    _own_keeper: Keeper | None
+    _first: Any
+    _epochs: int | None
+    _done: int
+    is_between: InitVar[bool]
+    _generators: InputGenerators | None
+    _random: Mapping[str, Any]
+    _arrange: Callable[[Any], Any] | None
+
+    def __post_init__(self, is_between: bool) -> None:
         self._count = Count()
-        self._failed: list[int] = []  # the numbers of elements of this epoch that were an error
-        self._has_failed = False  # the last one was, which counts once the program goes on
-        self._last_error: str | None = None  # raised in place of the last element, if one was
+        self._failed: list[int] = []  # the numbers of those in this epoch that were an error
+        self._has_failed = False  # the last one was, and counts once the program goes on
+        self._last_error: str | None = None  # in place of the last element
         self._goes_by_count = False
         self._ahead: deque[_Ahead] = deque()
-        #: How many elements there are in this epoch; None if they do not say.
-        self.length = length_of(elements)
-        #: The name to warn with if there is no element at all.
-        self.empty: str | None = None
-        #: The name to warn with if there are more or fewer than ``length``, or if an error ends it.
-        self.named: str | None = None
+        #: Of this epoch; None if the elements do not say.
+        self.length = length_of(self._elements)
+        self.warns_if_empty = False
         self._has_warned_of_length = False
-        #: Why there are no more, if this epoch was at its end right after an error; else None.
+        #: Why there are no more, if an error has ended this epoch.
         self.failure: str | None = None
-        #: Whether it is an error if there are fewer than ``length``, by which other ranks go.
+        #: Whether fewer elements are an error.
         self.others_go_by_length = False
-        self._is_whole = True  # whether all elements of this epoch were counted here
-        self._generators = generators
-        self._random = random or {}
+        self._is_whole = True  # all elements of this epoch were counted here
+        elements, keeper, generators = self._elements, self._own_keeper, self._generators
         if generators is not None and self._random:
-            if keeper is None and done and getattr(elements, "persistent_workers", False):
+            if keeper is None and self._done and getattr(elements, "persistent_workers", False):
                 iter(elements)  # workers were started, and their seed drawn, in the first epoch
                 _warn_of_order(elements)
             generators.go_to(self._random, "epoch")
             generators.begin_epoch()
         self._iterator: Iterator[Any] | None = None if is_between else self._iterate()
-        self._is_fresh = is_between or (keeper is None and self._generators is not None)
+        self._is_fresh = is_between or (keeper is None and generators is not None)
 
     @property
     def keeper(self) -> Keeper | None:
-        """What knows the position in this epoch, or None."""
+        """What knows the position in this epoch."""
         own, of_iterator = self._own_keeper, keeper_of(self._iterator)
         if own is None or of_iterator is None:
             return own or of_iterator
-        # A loader tells where its newest iterator is, which may be that of an evaluation.
+        # A loader tells of its newest iterator, which may be that of an evaluation.
         return Keeper(of_iterator.get, own.set)
 
     @property
     def progress(self) -> Progress:
-        """How far it has come in its epochs."""
         drawn = self._count.elements + self._has_failed
         return Progress(self._done, drawn, self.length, self._found_end)
 
@@ -127,7 +111,7 @@ class Passes:
 
     @property
     def next_is_last(self) -> bool:
-        """Whether the next element is the last one of this epoch; draws the one behind it, too."""
+        """Whether the next element is the last one of this epoch, by a look behind it."""
         self.look_ahead(2)
         return len(self._ahead) == 2 and self._ahead[1].is_end
 
@@ -136,16 +120,10 @@ class Passes:
         self._count, self._goes_by_count = count, True
 
     def skip(self, elements: int, failed: Collection[int] = (), ahead: int = 0) -> None:
-        """Draw so many ``elements``, or as many as this epoch has; look ahead, as before.
+        """Draw so many ``elements``, or as many as this epoch has; look ``ahead``, as before.
 
-        Args:
-            elements: How many.
-            failed: The numbers of those that may be an error, as they were before.
-            ahead: How many to look ahead.
-
-        Raises:
-            RuntimeError: If the iterator has ended with an error, and elements are missing.
-            Exception: What is raised in place of an element that was none before.
+        Those of the numbers in ``failed`` may be an error, as they were before. Raises other
+        errors, and RuntimeError if the iterator has ended with one, and elements are missing.
         """
         generators = self._generators
         if generators is not None and elements:
@@ -160,19 +138,18 @@ class Passes:
                     break
                 raise RuntimeError(
                     f"{elements} elements of this epoch were drawn before, and it now ends after "
-                    f"{self._count.elements}, of which the last is an error: {described(error)}. "
-                    "Let the iterator go on after it, which a generator cannot, or leave such "
-                    "elements out, and train on from the weights alone, with rh.InitFrom"
+                    f"{self._count.elements}, the last of which is an error: {described(error)}. "
+                    "Let the iterator go on after it, which a generator cannot, or train on from "
+                    "the weights alone, with rh.InitFrom"
                 ) from error
             except Exception as raised:
                 number = self._count.elements + 1
                 if number not in failed:
                     add_note(
                         raised,
-                        f"in place of element {number} of this epoch, which was "
-                        f"there when the first {elements} were drawn: they are skipped now, and "
-                        "must be readable for that. Train on from the weights alone, with "
-                        "rh.InitFrom, if they are not",
+                        f"in place of element {number} of this epoch, which was there when the "
+                        f"first {elements} were drawn: it must be readable to be skipped. Train on "
+                        "from the weights alone, with rh.InitFrom, if it is not",
                     )
                     raise
                 error = raised
@@ -186,15 +163,12 @@ class Passes:
             generators.go_to(self._random)
 
     def note_drawn(self, elements: int) -> None:
-        """Note that so many ``elements`` of this epoch were drawn before a stateful one is here."""
+        """Note that so many ``elements`` of this epoch were drawn before it was opened here."""
         self._count.elements = elements
         self._is_whole = not elements
 
     def look_ahead(self, elements: int) -> None:
-        """Draw the next ``elements`` of this epoch, which are kept for runs, or find its end.
-
-        Nobody looks behind an error.
-        """
+        """Keep the next ``elements`` of this epoch for runs, up to its end or an error."""
         if self._done == self._epochs or self._iterator is None:
             return
         self._go_behind_error()
@@ -209,7 +183,7 @@ class Passes:
         if keeper is None and not self._goes_by_count and self._epochs == 1:
             return None
         if self._goes_by_count and self._found_end:
-            # It is not looked for again: the data may have another number of elements then.
+            # Not to be looked for again: the data may have another length then.
             told: dict[str, Any] = {"ended": True, "drawn": 0, "epoch": self._done + 1}
         else:
             told = self._place(keeper)
@@ -221,7 +195,6 @@ class Passes:
         return told
 
     def _place(self, keeper: Keeper | None) -> dict[str, Any]:
-        """Return the position in this epoch."""
         has_ended = self._done == self._epochs
         told: dict[str, Any] = {"drawn": self._count.elements}
         if self._failed:
@@ -241,23 +214,23 @@ class Passes:
         return told
 
     def draw(self) -> Any:
-        """Return the next element, arranged. Raises StopIteration after the last."""
+        """Return the next element, arranged; StopIteration: there is none."""
         if self._done == self._epochs:
             raise self._end()
         self._go_behind_error()
         try:
             element = self._element()
         except StopIteration:
-            if self.empty is not None:
+            if self.warns_if_empty:
                 self._done += 1
-                _log.warning("the input %r has no elements", self.empty)
+                _log.warning("the input %r has no elements", self._name)
                 raise
             element = self._first_of_next_epoch()
         self._count_one()
         return element if self._arrange is None else self._arrange(element)
 
     def begin_next(self) -> None:
-        """Begin the next epoch, if this one is at its end and there is another."""
+        """Begin the next epoch, if there is one, where this one is at its end."""
         if self._iterator is None and self._done != self._epochs:
             self._begin_elements()
         elif self.progress.is_at_end:
@@ -268,7 +241,6 @@ class Passes:
                     self._begin_elements()
 
     def _element(self) -> Any:
-        """Return the next element of this epoch, or raise what there is in its place."""
         if not self._ahead and self._is_fresh:
             self._begin_elements()
         try:
@@ -280,14 +252,13 @@ class Passes:
             raise
 
     def _go_behind_error(self) -> None:
-        """Count the last element if it was an error: the program has caught it, and goes on."""
+        """Count the last element if it was an error, which the program has caught."""
         if self._has_failed:
             self._has_failed = False
             self._count_one()
             self._failed.append(self._count.elements)
 
     def _first_of_next_epoch(self) -> Any:
-        """Return the first element of the next epoch that has one, or raise StopIteration."""
         while self._end_epoch():
             with suppress(StopIteration):
                 return self._element()
@@ -304,8 +275,8 @@ class Passes:
             if self.others_go_by_length:
                 raise RuntimeError(
                     f"epoch {self._done + 1} of the data has ended after {self._count.elements} "
-                    f"elements, and its len() was {self.length}, by which hooks of all ranks go: "
-                    "correct its __len__, or give the graph, or rh.inputs, steps_per_epoch"
+                    f"elements, and hooks of all ranks go by its len(), {self.length}: correct "
+                    "its __len__, or give the graph, or rh.inputs, steps_per_epoch"
                 )
             if self.failure is None:
                 self._warn_of_length("no more than")
@@ -333,20 +304,19 @@ class Passes:
         return element
 
     def _note_end(self) -> None:
-        """Warn if an error has ended this epoch: the program has caught it to go on behind it."""
+        """Warn if an error has ended this epoch: the program has caught it to go on."""
         if self._last_error is None or self._count.elements == self.length:
             return
         self.failure = f"ended after it raised {self._last_error}"
         left = "it" if self._epochs == 1 else f"its epoch {self._done + 1}"
         _log.warning(
             "the input %r %s: a generator ends with an error that it raises, and what was left of "
-            "%s is lost. Catch the error inside the generator, or give an iterable whose iterator "
-            "goes on after it",
-            *(self.named, self.failure, left),
+            "%s is lost. Catch the error inside the generator, or give an iterable that goes on",
+            *(self._name, self.failure, left),
         )
 
     def _count_one(self) -> None:
-        self.empty = None
+        self.warns_if_empty = False
         self._count.elements += 1
         if self.length is not None and self._count.elements > self.length:
             self._warn_of_length("at least")
@@ -356,21 +326,17 @@ class Passes:
             _log.warning(
                 "the input %r has %s %d elements in an epoch, and its len() is %d: hooks that go "
                 "by epochs act at the steps of len(). Correct its __len__, or leave that out",
-                *(self.named, bound, self._count.elements, self.length),
+                *(self._name, bound, self._count.elements, self.length),
             )
             self._has_warned_of_length = True
 
     def _begin_elements(self) -> None:
-        if self._iterator is None:
-            self._iterator = self._begin_epoch()
-        elif self._generators is not None:
-            self._generators.begin_elements()
-        self._is_fresh = False
-
-    def _begin_epoch(self) -> Iterator[Any]:
+        is_new = self._iterator is None
         if self._generators is not None:
-            self._generators.begin_epoch()
-        return self._iterate()
+            self._generators.begin_epoch() if is_new else self._generators.begin_elements()
+        if is_new:
+            self._iterator = self._iterate()
+        self._is_fresh = False
 
     def _iterate(self) -> Iterator[Any]:
         if self._epochs != 1:  # else the program counts epochs itself
@@ -383,13 +349,9 @@ class Passes:
 
 
 class Progress(NamedTuple):
-    """How far an input has come in its epochs.
+    """How far an input has come: epochs ``done``, and elements ``drawn`` in the present one.
 
-    Attributes:
-        done: The epochs that were done when the present one began.
-        drawn: The elements that were drawn in the present epoch.
-        length: The elements of an epoch; None: unknown.
-        found_end: Whether the present one has no further element, where a look ahead has told.
+    ``length``: how many that has; None: unknown. ``found_end``: a look ahead found no further one.
     """
 
     done: int
@@ -399,18 +361,17 @@ class Progress(NamedTuple):
 
     @property
     def is_at_end(self) -> bool:
-        """Whether the last element of an epoch was the last one that was drawn."""
         return self.found_end or (self.length is not None and 0 < self.length <= self.drawn)
+
+    @property
+    def is_inside(self) -> bool:
+        return self.drawn > 0 and not self.is_at_end
 
 
 class _Ahead:
-    """The next element, or what is raised in its place, drawn before a run asks for it.
+    """The next element, or an error in its place, drawn before a run asks for it.
 
-    Attributes:
-        place: The state of a stateful input before that; None: it has none.
-        random: The states of the generators before that.
-        error: What is raised; None: nothing.
-        is_end: Whether there is none.
+    ``place`` is the state of a stateful input before that, ``random`` that of generators.
     """
 
     def __init__(self, place: Any, random: Any, draw: Callable[[], Any]) -> None:
@@ -425,7 +386,6 @@ class _Ahead:
         self.is_end = isinstance(self.error, StopIteration)
 
     def take(self) -> Any:
-        """Return the element, or raise what was raised."""
         if self.error is not None:
             raise self.error
         return self._element
@@ -433,7 +393,7 @@ class _Ahead:
 
 @dataclass(slots=True, eq=False)
 class Count:
-    """A number of elements."""
+    """A number of elements; the one of an iterator is the same in all sessions."""
 
     elements: int = 0
 
@@ -454,11 +414,11 @@ def _epoch_holders(elements: Any) -> list[Any]:
 
 
 def _warn_of_order(loader: Any) -> None:
-    """Log that workers which draw the order of ``loader`` themselves draw another one now."""
+    """Warn if workers draw the order of ``loader`` themselves."""
     kinds = [kind.__name__ for _, it in holders(loader) for kind in type(it).__mro__]
     if "IterableDataset" in kinds:
         _log.warning(
             "the data go on in a later epoch of an IterableDataset in persistent workers, whose "
-            "random numbers no checkpoint has: if it shuffles in them, its order is another one "
-            "than without the stop. Leave persistent_workers out to resume exactly"
+            "random numbers no checkpoint has: if it shuffles in them, the order is another one. "
+            "Leave persistent_workers out to resume exactly"
         )

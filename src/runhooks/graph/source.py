@@ -22,16 +22,12 @@ _log = logging.getLogger("runhooks")
 
 
 def _was_last(position: Mapping[str, Any]) -> bool:
-    """Return whether the last element of an epoch had been drawn."""
     drawn: int = position.get("drawn", 0)
     return 0 < drawn == position.get("length")
 
 
 class FunctionIterable:
-    """What ``fn``, a function without arguments, returns; it is called in each iteration.
-
-    The random generators that ``fn`` uses are attributes, as those of a loader are.
-    """
+    """What ``fn`` returns, called in each iteration; the generators that it uses are attributes."""
 
     def __init__(self, fn: Callable[[], Iterable[Any]]) -> None:
         vars(self).update(generators_used(fn))
@@ -44,9 +40,9 @@ class FunctionIterable:
 class Source:
     """The source of an input: an iterable, or a function of the step that returns one.
 
-    Its position is known if the iterable, the result of the function, or the iterator is stateful;
-    that of another iterable is the number of elements that were drawn.
-    ``epochs``: how often to go through it; None: for ever. ``arrange``: what to make of an element.
+    Its position is that of the iterable, the function's result or the iterator, if one of these is
+    stateful, else the number of elements drawn. ``epochs``: how often to go through it; None: for
+    ever. ``arrange``: what to make of an element.
     """
 
     def __init__(
@@ -56,24 +52,15 @@ class Source:
         arrange: Callable[[Any], Any] | None = None,
     ) -> None:
         self._source = source
-        self._epochs = epochs
+        self.epochs = epochs
         self._arrange = arrange
-        self._first: tuple[Any, Any] | None = None  # what was stateful, and where it then was
-        self._own: dict[str, Any] | None = None  # the states of its generators in the first session
-        # What an iterator has given cannot be had again, so it is counted across sessions.
+        self._first: tuple[Any, Any] | None = None  # what was stateful, and where
+        self._own: dict[str, Any] | None = None  # states of generators at first
+        # What an iterator has given cannot be had again: counted across sessions.
         self._given = Count() if isinstance(source, Iterator) else None
 
-    @property
-    def epochs(self) -> int | None:
-        """How often to go through it; None: without end, or it is no iterable to repeat."""
-        is_iterated_anew = self._given is None and not callable(self._source)
-        return self._epochs if is_iterated_anew else None
-
     def begin(self) -> None:
-        """Begin anew for another session: put the generators that belong to it back.
-
-        Those that programs share, such as ``np.random``, are the program's own to seed.
-        """
+        """Put the generators that belong to it back, for another session."""
         own = own_generators(self._source)
         if self._own is None:
             self._own = {name: it.get() for name, it in own.items()}
@@ -81,41 +68,33 @@ class Source:
             own[name].set(self._own[name])
 
     def open(self, name: str, step: int, position: Mapping[str, Any] | None = None) -> OpenInput:
-        """Return the input, open at ``position``.
+        """Return the input, open at ``position``, one of an ``OpenInput``.
 
-        Args:
-            name: The name of the input, for messages.
-            step: The global step, with which a function is called.
-            position: A position of an ``OpenInput``; None: a stateful iterable goes back to where
-                it was when it was first opened.
-
-        Raises:
-            TypeError: If the source is not an iterable and does not return one.
-            Exception: Whatever the source raises.
+        None: a stateful iterable goes back to where it was when it was first opened. A function is
+        called with ``step``, the global step. Raises whatever the source raises.
         """
-        known, done = position or {}, (position or {}).get("epoch", 0)
-        if self._epochs is not None and done + _was_last(known) >= self._epochs:
+        known = position or {}
+        done = known.get("epoch", 0)
+        if self.epochs is not None and done + _was_last(known) >= self.epochs:
             return self._at_end(name, step, known)
         place = position if position is not None and "state" in position else None
         try:
-            source, generators, random = self._source, None, None
+            source, generators, random = self._source, None, {}
             if self._given is None and not callable(source):
                 generators = generators_of(source)  # to ask for a state may draw from them
-                random = known.get("random")
+                random = known.get("random", {})
             keeper = self._placed(source, place)
             elements = source(step) if callable(source) else source
             keeper = keeper or self._placed(elements, place)
             first = None if keeper is None or self._first is None else self._first[1]
             passes = Passes(
-                *(elements, keeper, first, self._epochs, done, "ended" in known),
+                *(name, elements, keeper, first, self.epochs, done, "ended" in known),
                 *(generators, random, self._arrange),
             )
             if keeper is None and (keeper := passes.keeper) and place is not None:
                 keeper.load(place["state"])
             by_step = keeper is None and callable(source)
-            passes.named = name
-            if keeper is None and position is None:
-                passes.empty = name
+            passes.warns_if_empty = keeper is None and position is None
             if keeper is None and not by_step:
                 self._go_on(passes, name, step, {} if place is not None else known)
             else:
@@ -132,39 +111,36 @@ class Source:
             _log.warning(
                 "the input %r starts over at step %d: the checkpoint has its position, but its "
                 "source has no load_state_dict or set_state",
-                name,
-                step,
+                *(name, step),
             )
         way = passes if self.has_epochs else None
         return OpenInput(passes.draw, passes.position, by_step=by_step, passes=way)
 
     @property
     def is_generator(self) -> bool:
-        """Whether it gives a random generator, and no data."""
+        """Whether it gives a random generator instead of data."""
         return isinstance(self._source, GeneratorState)
 
     def shares_place(self, other: Source) -> bool:
-        """Return whether both are one stateful object, so that one draws on where the other is."""
+        """Return whether both are one stateful object."""
         return self._source is other._source and keeper_of(self._source) is not None
 
     @property
     def has_epochs(self) -> bool:
-        """Whether it is known when an epoch of it ends, and the next begins with the same data."""
+        """Whether it can be gone through again."""
         return self._given is None and not callable(self._source) and not self.is_generator
 
     @property
     def length(self) -> int | None:
-        """The elements of an epoch, where it has epochs and tells; None: unknown."""
         return length_of(self._source) if self.has_epochs else None
 
     def _at_end(self, name: str, step: int, position: Mapping[str, Any]) -> OpenInput:
-        """Return the input, of which nothing is left; whoever draws from it is told."""
         generators = generators_of(self._source) if "random" in position else None
         if generators is not None:
             generators.go_to(position["random"])
 
         def place() -> dict[str, Any]:
-            # Others draw from the generators, too: a later checkpoint has later states.
+            # Others draw from the generators, too.
             random = {} if generators is None else {"random": generators.position({})}
             return {**position, **random}
 
@@ -172,15 +148,14 @@ class Source:
             _log.warning(
                 "the input %r is at its end: the checkpoint of step %d was saved when all of it "
                 "was drawn. To train on, give more epochs or another checkpoint_dir",
-                name,
-                step,
+                *(name, step),
             )
             yield from ()
 
         return OpenInput(nothing().__next__, place, by_step=False)
 
     def _go_on(self, passes: Passes, name: str, step: int, position: Mapping[str, Any]) -> None:
-        """Let ``passes`` count its elements, and begin after those that were drawn before."""
+        """Let ``passes`` count its elements, and begin after those drawn before."""
         drawn = position.get("drawn", 0)
         if self._given is None:
             length = position.get("length", passes.length)
@@ -199,21 +174,14 @@ class Source:
         passes.go_by_count(self._given)
         if drawn not in (0, self._given.elements):
             _log.warning(
-                "the input %r starts over or skips elements: %d were drawn until step %d, its "
-                "iterator has given %d, and cannot be moved. Give a list or another iterable, a "
-                "function of the step, or an iterator with a state_dict",
-                name,
-                drawn,
-                step,
-                self._given.elements,
+                "the input %r starts over or skips elements: %d were drawn until step %d, and its "
+                "iterator has given %d. Give an iterable, such as a list, a function of the step, "
+                "or an iterator with a state_dict",
+                *(name, drawn, step, self._given.elements),
             )
 
     def peek(self) -> Any:
-        """Return the first element, arranged, which will still be drawn.
-
-        Raises:
-            LookupError: If there is none, or if to look at it might change what is drawn.
-        """
+        """Return the first element, arranged; LookupError: there is none, or none can be shown."""
         if not is_container(self._source):
             raise LookupError("to iterate the source may draw random numbers or change it")
         for element in self._source:
@@ -221,7 +189,7 @@ class Source:
         raise LookupError("the source is empty")
 
     def _placed(self, part: Any, position: Mapping[str, Any] | None) -> Keeper | None:
-        """Move ``part``, if it is stateful, to ``position``, or to where it was at first."""
+        """Move ``part``, if it is stateful, to ``position`` or where it was at first."""
         keeper = keeper_of(part)
         if keeper is None:
             return None
@@ -240,11 +208,8 @@ class Source:
 class OpenInput:
     """An input in one session.
 
-    Attributes:
-        draw: Returns the next element, or raises StopIteration.
-        position: Returns how far it has come, as ``Source.open`` takes it; None if that is unknown.
-        by_step: Whether it comes from a function of the global step, and has no state.
-        passes: Its way through its epochs; None: it has none.
+    ``position`` returns how far it has come, for ``Source.open``; None: that is unknown.
+    ``by_step``: it comes from a function of the global step, and has no state.
     """
 
     draw: Callable[[], Any]

@@ -1,10 +1,13 @@
-"""``step_graph``: a graph of the user's own step, with a name for everything in it."""
+"""``step_graph``: a graph of the user's own step; ``EvaluatedStep``: a test step beside it."""
 
 from __future__ import annotations
 
 import inspect
+import itertools
+import zlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -12,10 +15,11 @@ import numpy as np
 from runhooks.arrays import trees
 from runhooks.arrays.registry import NO_LIBRARY, NUMPY, library_of
 from runhooks.arrays.values import NUMBERS
-from runhooks.graph import names, nest
+from runhooks.graph import nest
 from runhooks.graph.build import (
     STEPS,
     add_inputs,
+    call,
     checked_source,
     get_or_create_global_step,
     group,
@@ -26,7 +30,7 @@ from runhooks.graph.engine import Engine
 from runhooks.graph.generators import GeneratorState, called_ahead, is_generator
 from runhooks.graph.graph import Graph, random_key
 from runhooks.graph.named_values import OUTPUTS, StepValues, ValueGraph
-from runhooks.graph.nodes import Tensor, Variable
+from runhooks.graph.nodes import Tensor, Variable, check_name, cleaned_name
 from runhooks.graph.source import Source
 from runhooks.graph.step_result import Names, ResultRule
 from runhooks.near_names import suggestion, with_article
@@ -45,11 +49,8 @@ def name_of(fn: Callable[..., object]) -> str:
 def given_parameters(fn: Callable[..., object], states: Collection[str]) -> list[inspect.Parameter]:
     """Return the parameters of ``fn`` that are given: ``states``, and those without a default.
 
-    A default of None leaves it open what one of ``STEPS`` or ``KEYS`` is: it is given too.
-    Those that stand behind one that is left out are keyword-only.
-
-    Raises:
-        TypeError: If one of ``states`` is not a parameter of ``fn``.
+    One of ``STEPS`` or ``KEYS`` is given, too, if its default is None. Those behind one that is
+    left out are keyword-only. Raises TypeError if one of ``states`` is not a parameter.
     """
     parameters = inspect.signature(fn).parameters
     plain = [it for it in parameters.values() if it.kind not in (it.VAR_POSITIONAL, it.VAR_KEYWORD)]
@@ -71,8 +72,7 @@ def given_parameters(fn: Callable[..., object], states: Collection[str]) -> list
     return found
 
 
-def no_states(fn: Callable[..., object]) -> TypeError:
-    """Return the error that no state of ``fn`` is named."""
+def _no_states(fn: Callable[..., object]) -> TypeError:
     first = next(iter(inspect.signature(fn).parameters), "state")
     return TypeError(
         f"name what {_shown(fn)} takes and returns anew by its parameter, such as {first}=..."
@@ -89,7 +89,7 @@ def _shown(fn: Callable[..., object]) -> str:
 def with_objects(
     fn: Callable[..., Any], given: Sequence[inspect.Parameter], objects: Mapping[str, Any]
 ) -> Callable[..., Any]:
-    """Return ``fn`` of the parameters ``given``, with ``objects`` bound to those of their names."""
+    """Return ``fn`` of the parameters ``given``, with ``objects`` bound by their names."""
     if not objects:
         return fn
 
@@ -98,11 +98,6 @@ def with_objects(
         return fn(*[objects[it.name] if it.name in objects else next(rest) for it in given])
 
     return called
-
-
-def placeholders(parameters: Sequence[str]) -> dict[str, Tensor]:
-    """Return a placeholder for each of ``parameters``."""
-    return {parameter: placeholder(parameter) for parameter in parameters}
 
 
 def drawn(
@@ -115,29 +110,27 @@ def drawn(
 ) -> dict[str, Tensor]:
     """Return a tensor for each of ``parameters``, drawn from ``data``, as ``rh.inputs`` takes it.
 
-    For a graph that compiles, tensors of other frameworks become arrays of NumPy. Their forms are
-    noted, if ``graph`` knows forms and the first element can be looked at.
+    Their forms are noted, if ``graph`` knows forms and the first element can be looked at.
 
-    Raises:
-        TypeError: If ``data`` cannot be iterated, or has text for a graph that compiles.
-        ValueError: If there are no ``parameters``, or the first element does not fit them.
+    Raises TypeError if ``data`` cannot be iterated, or has text for a graph that compiles, and
+    ValueError if there are no ``parameters``, or the first element does not fit them.
     """
     elements = checked_source("data", data, epochs)
     if not parameters:
         raise ValueError(
-            "data must be left out: no parameter of the step is left for it. What takes it needs a "
-            "name, as in step(params, batch), and no default: *batch and **batch get nothing"
+            "data must be left out: no parameter of the step is left for it, which needs a name, "
+            "as in step(params, batch), and no default: *batch and **batch get nothing"
         )
     compiling = graph.engine if graph.engine.finds_forms else None
-    source = Source(elements, epochs, Arrangement(parameters, compiling))
+    source = Source(elements, epochs, _Arrangement(parameters, compiling))
     op = add_inputs(source, len(parameters), "data", is_of_training=is_of_training)
-    if graph.engine.finds_forms:
+    if compiling is not None:
         with suppress(LookupError):
             first = source.peek()
             parts = first if len(parameters) > 1 else (first,)
             for tensor, name, element in zip(op.outputs, parameters, parts, strict=True):
                 _check(name, element)
-                graph.note_form(tensor, graph.engine.form(lambda element=element: element))
+                graph.note_form(tensor, compiling.form(lambda element=element: element))
     return dict(zip(parameters, op.outputs, strict=True))
 
 
@@ -150,20 +143,17 @@ def _check(parameter: str, element: Any) -> None:
             )
 
 
-class Arrangement:
+class _Arrangement:
     """Arranges an element of the data for the parameters that it is to fill, in their order.
 
-    Names decide: a dict, a named tuple or a dataclass fills the parameters by name if its fields
-    have their names, and may have others besides. Otherwise a tuple or a list fills them in order.
-    One parameter gets the whole element, or that of its name from one that has nothing else.
+    Names decide: a dict, a named tuple or a dataclass fills the parameters by name if it has all
+    of these, else a tuple or a list in order. A single parameter gets the whole element, or what
+    has its name in one that has nothing else.
 
-    Args:
-        parameters: Their names.
-        compiling: An engine that takes only arrays of its own and NumPy's: tensors of a loader of
-            another framework are read as arrays of NumPy. None: all are left as they are.
+    For an engine that is ``compiling``, tensors of another framework become arrays of NumPy.
     """
 
-    def __init__(self, parameters: Sequence[str], compiling: Engine | None = None) -> None:
+    def __init__(self, parameters: Sequence[str], compiling: Engine | None) -> None:
         self._parameters = parameters
         self._names = frozenset(parameters)
         self._taken = None if compiling is None else (NUMPY, NO_LIBRARY, compiling.arrays)
@@ -183,15 +173,14 @@ class Arrangement:
         return leaf if library in (self._taken or ()) else library.to_numpy(leaf)
 
     def _arranged(self, element: Any) -> Any:
-        kind, count = type(element), len(self._parameters)
+        count = len(self._parameters)
         fields = trees.fields(element)
-        if fields and (
-            fields.keys() == self._names or (count > 1 and fields.keys() >= self._names)
-        ):
-            found = tuple([fields[parameter] for parameter in self._parameters])
-            return found if count > 1 else found[0]
         if count == 1:
+            if fields is not None and fields.keys() == self._names:
+                return fields[self._parameters[0]]
             return element
+        if fields is not None and fields.keys() >= self._names:
+            return tuple([fields[parameter] for parameter in self._parameters])
         is_tuple = isinstance(element, tuple | list)
         if fields is not None and not (is_tuple and self._names.isdisjoint(fields)):
             raise self._lacking(fields)
@@ -202,7 +191,7 @@ class Arrangement:
         raise ValueError(
             f"an element of data must be a tuple of {count}, for the parameters "
             f"{list(self._parameters)} of the step, or a dict with these names; got "
-            f"{with_article(kind.__name__)}{size}{hint}"
+            f"{with_article(type(element).__name__)}{size}{hint}"
         )
 
     def _lacking(self, fields: Mapping[str, Any]) -> ValueError:
@@ -214,7 +203,6 @@ class Arrangement:
 
 
 def _not_data(parameters: Sequence[str]) -> str:
-    """Return how to name what the step does not take from its data."""
     keys = [it for it in parameters if it.endswith(("rng", "key"))]
     if keys:
         return f"; a random key is given as {keys[0]}=rh.random_key"
@@ -224,22 +212,19 @@ def _not_data(parameters: Sequence[str]) -> str:
     )
 
 
-def state_tensor(graph: Graph, name: str, value: Any) -> Tensor:
+def _state_tensor(graph: Graph, name: str, value: Any) -> Tensor:
     """Return a variable of ``graph``, the default graph, that begins with ``value``.
 
-    If ``value`` is a function that returns a tensor, return that; if it is a random generator, an
-    input that gives it in each run, and has its state in checkpoints.
-
-    Raises:
-        TypeError: If it is a function that takes arguments, or holds what no variable can hold.
+    Of a function that returns a tensor, return that; of a random generator, an input that gives it
+    in each run. Raises TypeError of a function that takes arguments, and of what no variable holds.
     """
     engine = graph.engine
     if is_generator(value):
         if engine.finds_forms:
             raise TypeError(
                 f"{name} is {with_article(type(value).__name__)}, which {engine.title} cannot "
-                "compile: a parameter called key or rng gets a fresh key in each run, and one of "
-                f"another name with {name}=lambda: rh.random_key(seed=0)"
+                "compile: call the parameter key or rng, which get a fresh key in each run, or "
+                f"give {name}=lambda: rh.random_key(seed=0)"
             )
         return cast(Tensor, inputs(GeneratorState(value), name=name))
     if not (callable(value) and engine.is_leaf(value)):
@@ -261,13 +246,12 @@ def state_tensor(graph: Graph, name: str, value: Any) -> Tensor:
     return variable
 
 
-def is_state(tensor: Tensor) -> bool:
-    """Return whether ``tensor`` is a variable that the step is to return anew."""
+def _is_state(tensor: Tensor) -> bool:
     return isinstance(tensor, Variable) and not tensor.on_host
 
 
 def made_for(parameters: Iterable[str]) -> dict[str, Tensor]:
-    """Return the global step and random keys for those that ask for these by their names."""
+    """Return the global step and random keys for those that have their names."""
     made: dict[str, Tensor] = {}
     for parameter in parameters:
         if parameter in STEPS:
@@ -278,7 +262,7 @@ def made_for(parameters: Iterable[str]) -> dict[str, Tensor]:
 
 
 def positional(fn: Callable[..., Any], given: Sequence[inspect.Parameter]) -> Callable[..., Any]:
-    """Return ``fn`` as a function that takes the arguments for all of ``given`` by position."""
+    """Return ``fn`` as a function that takes all of ``given`` by position."""
     keywords = {it.name: i for i, it in enumerate(given) if it.kind is it.KEYWORD_ONLY}
     if not keywords:
         return fn
@@ -292,16 +276,10 @@ def positional(fn: Callable[..., Any], given: Sequence[inspect.Parameter]) -> Ca
 
 
 class StepCall:
-    """A function from the arguments of ``fn`` to its new states and a dict of its outputs.
+    """A function from the arguments of a step to its new states and a dict of its outputs.
 
-    Args:
-        fn: The user's step.
-        given: The parameters of ``fn`` that are given, in the order of the arguments. Those that
-            stand behind one with a default that is left alone are keyword-only.
-        states: The names of those that are states.
-        rule: Divides what it returns.
-        values: Learns what there is in arguments and outputs.
-        engine: The engine of the graph.
+    ``given`` are the parameters of ``fn`` that are given, ``states`` the names of those that are
+    states; ``rule`` divides what it returns, and ``values`` learn what is in all these.
     """
 
     def __init__(
@@ -339,10 +317,10 @@ class StepCall:
 
 
 class StepGraph(ValueGraph):
-    """A graph of one step: a function that returns new states.
+    """A graph of one step, a function that returns new states.
 
-    Whatever has a name can be fetched by it in any run, by any hook, and ``graph[name]`` is its
-    tensor; that of a state is the state as it was when the run began.
+    Whatever has a name can be fetched by it, and ``graph[name]`` is its tensor; that of a state is
+    the state as it was when the run began.
     """
 
     def __init__(self, engine: str | Engine, *, steps_per_epoch: int | None = None) -> None:
@@ -368,23 +346,26 @@ def step_graph(
     """Return a graph whose operation ``name`` makes a step, ``fn``; see ``runhooks.graph``."""
     if not callable(fn):
         raise TypeError(f"train_step must be a callable, got {fn!r}")
-    names.check(name)
+    check_name(name)
     output_names = checked_outputs(outputs)
     made = StepGraph(engine, steps_per_epoch=steps_per_epoch)
     with made.as_default():
         given = given_parameters(fn, states)
         made.engine.check_distinct(states)
-        tensors = {state: state_tensor(made, state, value) for state, value in states.items()}
+        tensors = {state: _state_tensor(made, state, value) for state, value in states.items()}
         tensors |= made_for(it.name for it in given if it.name not in tensors)
         wanted = [it.name for it in given if it.name not in tensors]
-        tensors |= placeholders(wanted) if data is None else drawn(made, wanted, data, epochs)
+        if data is None:
+            tensors |= {parameter: placeholder(parameter) for parameter in wanted}
+        else:
+            tensors |= drawn(made, wanted, data, epochs)
         for parameter, tensor in tensors.items():
             made.values.add(parameter, tensor)
         made.values.defaulted |= inspect.signature(fn).parameters.keys() - tensors.keys()
-        in_order = [it.name for it in given if it.name in states and is_state(tensors[it.name])]
+        in_order = [it.name for it in given if it.name in states and _is_state(tensors[it.name])]
         if not in_order:
-            raise no_states(fn)
-        title = names.cleaned(name_of(fn), "step")
+            raise _no_states(fn)
+        title = cleaned_name(name_of(fn), "step")
         rule = ResultRule(title, in_order, output_names, made.engine)
         step_call = StepCall(fn, given, in_order, rule, made.values, made.engine)
         call = made.add(
@@ -407,17 +388,89 @@ def step_graph(
 
 
 def checked_outputs(outputs: Iterable[Any]) -> list[Names]:
-    """Return ``outputs``, which must be different names, or tuples of names.
-
-    Raises:
-        TypeError, ValueError: If they are not.
-    """
+    """Return ``outputs``, which must be different names, or tuples of names."""
     if isinstance(outputs, str):
         raise TypeError(f'outputs must be a list of names such as ["loss"], got {outputs!r}')
     checked: list[Names] = [
-        names.check(it) if isinstance(it, str) else tuple(checked_outputs(it)) for it in outputs
+        check_name(it) if isinstance(it, str) else tuple(checked_outputs(it)) for it in outputs
     ]
     flat = list(nest.leaves(checked))
     if len(set(flat)) < len(flat):
         raise ValueError(f"outputs must be different names, got {checked}")
     return checked
+
+
+class EvaluatedStep:
+    """A test step in the graph of a training: in each run, a call with an element of its own data.
+
+    Parameters are bound by the names of the training's states and objects; ``key`` and ``rng`` get
+    a random key for each element, the same in every evaluation. ``outputs`` name what it returns
+    without names. ``result`` is a tensor of a dict by name, ``examples`` one of the batch's size.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        fn: Callable[..., Any],
+        data: Iterable[Any] | Callable[..., Iterable[Any]],
+        outputs: Sequence[str],
+    ) -> None:
+        given = given_parameters(fn, ())
+        title = cleaned_name(name_of(fn), "test_step")
+        with graph.name_scope(title):
+            known = {it.name: _known(graph, it.name) for it in given}
+            tensors = {name: found for name, found in known.items() if found is not None}
+            rest = [it.name for it in given if it.name not in tensors]
+            batch = drawn(graph, rest, data, 1, is_of_training=False)
+            tensors |= batch
+            bound = {name: it for name, it in tensors.items() if not isinstance(it, Tensor)}
+            called = with_objects(graph.for_evaluation(positional(fn, given)), given, bound)
+            args = [tensors[it.name] for it in given if it.name not in bound]
+            by_name = partial(_by_name, title, called, tuple(outputs))
+            once = graph.engine.once(by_name, title)
+            self.result: Tensor = call(once, *args, name="outputs")
+            self.examples: Tensor = call(graph.engine.examples, *batch.values(), name="examples")
+
+
+def _known(graph: Graph, name: str) -> Any:
+    """Return the tensor or object of the training that a parameter means, or None."""
+    if (found := graph.object_named(name)) is not None:
+        return found
+    if graph.has_operation(name):
+        outputs = graph.get_operation_by_name(name).outputs
+        if outputs and isinstance(outputs[0], Variable):
+            return outputs[0]
+    if name in STEPS:
+        return get_or_create_global_step(graph)
+    return _key(graph, name) if name in KEYS else None
+
+
+def _key(graph: Graph, name: str) -> Tensor:
+    count = add_inputs(Source(lambda step: itertools.count()), 1, "batch", is_of_training=False)
+    stream = zlib.crc32(f"{graph.scope}{name}".encode())
+    fn = partial(graph.engine.random_key, 0, stream)
+    return graph.add("RandomKey", fn, (count.outputs[0],), name=name).outputs[0]
+
+
+def _by_name(
+    title: str, fn: Callable[..., Any], outputs: tuple[str, ...], *args: Any
+) -> dict[str, Any]:
+    returned = fn(*args)
+    if outputs:
+        elements = returned if type(returned) in (tuple, list) else [returned]
+        if len(elements) != len(outputs):
+            raise ValueError(
+                f"outputs must name what {title} returns: it returned {len(elements)} values, for "
+                f"{list(outputs)}"
+            )
+        return dict(zip(outputs, elements, strict=True))
+    if isinstance(returned, Mapping):
+        return dict(returned)
+    if (fields := trees.fields(returned)) is not None:
+        return fields
+    count = len(returned) if isinstance(returned, tuple | list) else 1
+    shown = ", ".join(repr(f"metric_{i}") for i in range(1, count + 1))
+    raise ValueError(
+        f"{title} must return its metrics by name, as in return {{'accuracy': accuracy}}, or have "
+        f"outputs=[{shown}], a name for each value that it returns"
+    )

@@ -13,10 +13,9 @@ from runhooks.graph import nest
 from runhooks.graph.engine import Engine
 from runhooks.near_names import suggestion, with_article
 
-#: A value inside a result that has more arrays is described by their number.
 _MANY = 4
 
-#: A name for a value, or names for the elements of a tuple in its place.
+#: A name for a value, or names for the elements of a tuple.
 Names: TypeAlias = "str | tuple[Names, ...]"
 
 
@@ -27,19 +26,9 @@ class ResultRule:
       states by name.
     - Identity decides for objects that the step changes in place: these need not be returned.
     - Otherwise the states come first, in the order of the parameters, or the state alone.
-    - ``outputs`` may name the elements of any other result, states included.
+    - ``outputs`` name what else it returns, or all elements, if names of states are among them.
 
     Shapes, dtypes and structures are checked, and decide nothing.
-
-    Args:
-        step: The name of the step, for messages.
-        states: The names of its states, in the order of the parameters.
-        outputs: Names for what else it returns, in order; or for all elements of the result, if
-            there are those of states among them.
-        engine: Compares states.
-
-    Attributes:
-        step: As given.
     """
 
     def __init__(
@@ -50,18 +39,14 @@ class ResultRule:
         self._outputs = outputs
         self._engine = engine
         self._names_all = not set(states).isdisjoint(nest.leaves(outputs))
-        self._size: int | None = None  # how many elements each result without names has
+        self._size: int | None = None  # the elements of each result without names
         self._returned: list[int] | None = None  # the states that are not changed in place
 
     def divide(self, returned: Any, old: Sequence[Any]) -> tuple[Sequence[Any], dict[str, Any]]:
         """Return the new states, in the order of the parameters, and the outputs by name.
 
-        Args:
-            returned: What the step returned.
-            old: The states that it was called with.
-
-        Raises:
-            ValueError: If states are missing, or the outputs do not have the names they were given.
+        ``old`` are the states that the step was called with. Raises ValueError if states are
+        missing, or ``outputs`` do not fit.
         """
         if self._returned is None:
             self._returned = [i for i, it in enumerate(old) if not self._engine.objects_of(it)]
@@ -105,11 +90,7 @@ class ResultRule:
         return states, self._named([by_name] if by_name else [], returned, old)
 
     def check(self, returned: Any, old: Sequence[Any], new: Sequence[Any]) -> None:
-        """Check the states ``new``, found in ``returned``, against those before.
-
-        Raises:
-            TypeError, ValueError: If they have other structures, shapes or dtypes.
-        """
+        """Raise ValueError if ``new`` states have other structures, shapes or dtypes."""
         for i, (name, before, state) in enumerate(zip(self._states, old, new, strict=True)):
             try:
                 self._engine.conform(name, before, state)
@@ -117,7 +98,7 @@ class ResultRule:
                 raise self._refusal(returned, old, [i], str(error)) from None
 
     def _by_name(self, returned: Any) -> dict[str, Any] | None:
-        """Return the elements of ``returned`` by name, if names decide; else None."""
+        """Return the elements of ``returned`` by name, if names decide."""
         names = self._outputs
         fields = trees.fields(returned)
         if not self._names_all:
@@ -137,7 +118,7 @@ class ResultRule:
     def _without_objects(
         self, elements: Sequence[Any], returned: Any, old: Sequence[Any]
     ) -> list[Any]:
-        """Return ``elements`` without the objects that the step was given to change in place."""
+        """Return ``elements`` without the objects that the step was given."""
         given = {id(it) for state in old for it in self._engine.objects_of(state)}
         left = []
         for element in elements:
@@ -174,10 +155,7 @@ class ResultRule:
     def _refusal(
         self, returned: Any, old: Sequence[Any], which: Sequence[int], why: str = ""
     ) -> ValueError:
-        """Return the error that the states ``which`` are not where they belong: with the cure.
-
-        ``why``: what is wrong with what is in their place.
-        """
+        """Return the error that the states ``which`` are not where they belong, with the cure."""
         names = [self._states[i] for i in which]
         why = why or f"{self.step!r} must return the new {' and '.join(map(repr, names))}"
         got = f"{why}. It returned {described(self._engine, returned)}"
@@ -195,10 +173,7 @@ class ResultRule:
         )
 
     def _line(self, returned: Any, old: Sequence[Any]) -> list[Names] | None:
-        """Return the ``outputs`` that would name all states in ``returned``; None: there are none.
-
-        This one guesses, for a message that is read before it is copied.
-        """
+        """Return a guess of the ``outputs`` that would name all states in ``returned``, if any."""
         left = list(range(len(old)))
 
         def names_of(value: Any) -> Any:
@@ -233,9 +208,9 @@ class ResultRule:
 
 
 def described(engine: Engine, value: Any, *, inside: bool = False) -> str:
-    """Return the dtypes and shapes in ``value``, for messages; ``inside``: it is a part of another.
+    """Return ``value`` for messages, as ``(float32[32, 8], a dict of 9 arrays)``.
 
-    ``float32[32, 8]``, ``(float32[32, 8], a dict of 9 arrays)``.
+    Only ``inside`` another value, many arrays are counted.
     """
     if value is None:
         return "None"
@@ -259,15 +234,12 @@ def described(engine: Engine, value: Any, *, inside: bool = False) -> str:
 
 
 def _is_plain(value: Any) -> bool:
-    """Return whether ``value`` is a tuple or a list whose elements have no names."""
+    """Return whether its elements have no names."""
     return isinstance(value, tuple | list) and not hasattr(value, "_fields")
 
 
 def _pairs(names: Names, value: Any) -> Iterator[tuple[str | None, Any]]:
-    """Yield ``names``, those of one value or of the elements of a tuple, with what they name.
-
-    None in place of a name: the tuple has another length.
-    """
+    """Yield ``names`` with what they name; None in place of one: a tuple has another length."""
     if isinstance(names, str):
         yield names, value
     elif not isinstance(value, tuple | list) or len(value) != len(names):

@@ -15,8 +15,8 @@ from runhooks.engines.foreign import graph_of, session_of
 from runhooks.graph import GraphKeys, Tensor, get_default_graph
 from runhooks.graph.base import UNKNOWN, BaseGraph
 from runhooks.graph.build import checked_source
-from runhooks.graph.evaluation import EvaluatedStep
 from runhooks.graph.graph import own_graph
+from runhooks.graph.step import EvaluatedStep
 from runhooks.hooks.base import NamedTensors, SummaryWriter, step_of
 from runhooks.hooks.ema import EmaHook
 from runhooks.hooks.metrics import EvaluatingHook, number

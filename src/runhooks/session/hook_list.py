@@ -16,7 +16,7 @@ from runhooks.arrays.trees import as_dict
 from runhooks.contract import RawSession, SessionRunArgs, SessionRunHook
 from runhooks.errors import add_note, described, error_text, good_ends
 from runhooks.events import flush_all
-from runhooks.graph.objects import OBJECT_STATES
+from runhooks.graph.base import OBJECT_STATES
 from runhooks.session.hooked import LiveSession
 from runhooks.session.scheduled_hook import RankPlacement, class_says, noting_hook
 from runhooks.session.states import INPUT_STATES

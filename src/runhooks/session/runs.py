@@ -18,8 +18,7 @@ from runhooks.arrays.registry import NO_LIBRARY, NUMPY, library_of
 from runhooks.contract import PreparedRun
 from runhooks.errors import OutOfRangeError, add_note
 from runhooks.graph.base import Framework
-from runhooks.graph.engine import AssignedError, BoundBody
-from runhooks.graph.evaluate import evaluate, outputs_of, ready
+from runhooks.graph.engine import AssignedError, BoundBody, evaluate, outputs_of, ready
 from runhooks.graph.graph import Graph
 from runhooks.graph.nest import reader
 from runhooks.graph.nodes import Operation, Tensor, Variable

@@ -15,13 +15,12 @@ from runhooks.arrays.shards import Share, loaded_from, to_host
 from runhooks.checkpoint.names import is_average
 from runhooks.contract import PreparedRun, Snapshot
 from runhooks.engines.conform import fitted
-from runhooks.graph.base import ClosedSessionError, GraphKeys
+from runhooks.graph.base import ClosedSessionError, GraphKeys, Resized
 from runhooks.graph.engine import Engine
 from runhooks.graph.epoch_means import EPOCH_SUMS, GLOBAL_SUMS
 from runhooks.graph.epochs import EPOCH, Epochs
 from runhooks.graph.graph import Graph
 from runhooks.graph.nodes import InitialFrom, Operation, Variable
-from runhooks.graph.objects import Resized
 from runhooks.graph.source import OpenInput, Source
 from runhooks.near_names import suggestion
 

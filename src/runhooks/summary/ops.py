@@ -19,12 +19,12 @@ from typing import Any
 from runhooks import arguments
 from runhooks.arrays import host_form, is_array
 from runhooks.events import Message
-from runhooks.graph import names, nest
+from runhooks.graph import nest
 from runhooks.graph.base import GraphKeys, get_default_graph
 from runhooks.graph.engine import Engine
 from runhooks.graph.epochs import EPOCH
 from runhooks.graph.graph import Graph, own_graph
-from runhooks.graph.nodes import Effect, Operation, Placement, Tensor, Variable
+from runhooks.graph.nodes import Effect, Operation, Placement, Tensor, Variable, cleaned_name
 from runhooks.near_names import with_article
 from runhooks.summary.kinds.media import audio_value, image_value
 from runhooks.summary.kinds.values import (
@@ -137,9 +137,9 @@ def summary_op(
             f"collections must be a list of names, got {collections!r}: runhooks.summary adds "
             "summaries to a graph; to write a value at a step, use a runhooks.summary.FileWriter"
         )
-    name = names.cleaned(name, "summary")
+    name = cleaned_name(name, "summary")
     if family is not None:
-        family = names.cleaned(family, "summary")
+        family = cleaned_name(family, "summary")
         name = f"{family}/{name}"
     graph = graph_of(value)
     tag = graph.unique_tag(name)
@@ -248,7 +248,7 @@ def _by_path(
     ``part`` is the type of the operation that computes it, and the end of its name.
     """
     of_part, ending = part
-    full_name = f"{names.cleaned(name, 'summary')}/{ending}"
+    full_name = f"{cleaned_name(name, 'summary')}/{ending}"
     computed = graph_of(values).add(of_part, compute, (values,), name=full_name).outputs[0]
     return summary_op(
         kind,

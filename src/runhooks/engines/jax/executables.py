@@ -23,8 +23,7 @@ from runhooks.arrays.registry import NO_LIBRARY, NUMPY, library_of
 from runhooks.engines.jax.held import Layout, Static, hold, is_static, lay_out, release
 from runhooks.errors import add_note
 from runhooks.graph import nest
-from runhooks.graph.engine import BoundedCache, Compilation, Engine
-from runhooks.graph.evaluate import evaluate, ready
+from runhooks.graph.engine import BoundedCache, Compilation, Engine, evaluate, ready
 from runhooks.graph.generators import have_moved, shared_states
 from runhooks.graph.nodes import Operation, Tensor, Variable
 from runhooks.graph.plan import CALLER, Body

@@ -23,8 +23,7 @@ from runhooks.engines.jax.executables import (
 from runhooks.engines.jax.held import Leaf, hold, is_held, release
 from runhooks.errors import add_note
 from runhooks.graph import nest
-from runhooks.graph.engine import AssignedError, BoundBody, BoundedCache, Engine
-from runhooks.graph.evaluate import evaluate, ready
+from runhooks.graph.engine import AssignedError, BoundBody, BoundedCache, Engine, evaluate, ready
 from runhooks.graph.nodes import Operation, Part, Tensor, Variable
 from runhooks.graph.plan import (
     CALLER,

@@ -21,10 +21,10 @@ from runhooks.engines.tensorflow.fetches import (
     needed,
 )
 from runhooks.engines.tensorflow.session import TensorFlowOpener, observed
-from runhooks.graph import names
 from runhooks.graph.base import BaseGraph, GraphKeys, entered
 from runhooks.graph.engine import Kept
 from runhooks.graph.epochs import EPOCH, steps_per_epoch
+from runhooks.graph.nodes import cleaned_name
 from runhooks.trigger import no_epochs
 
 v1 = tf.compat.v1
@@ -109,7 +109,7 @@ class TensorFlowGraph(BaseGraph):
     def add_epoch_mean(self, tensor: Any, weight: Any, name: str | None) -> Any:
         epoch = self._number_of_epoch("epoch_mean")
         value, weight = self._value(tensor), self._value(weight)
-        name = name or f"epoch_mean/{names.cleaned(value.op.name, 'value')}"
+        name = name or f"epoch_mean/{cleaned_name(value.op.name, 'value')}"
         key = value.name, getattr(weight, "name", weight), name
         with self._at_top():
             return self._means.get_or_make(

@@ -15,12 +15,20 @@ from runhooks.engines.torch.capture import ObjectTensors
 from runhooks.engines.torch.objects import TorchObjects, warn_of_optimizer
 from runhooks.engines.torch.states import is_carried, kept
 from runhooks.engines.torch.step import StepEngine, carrying_step, output_of, step_function
-from runhooks.graph import names, nest
+from runhooks.graph import nest
 from runhooks.graph.base import get_default_graph
 from runhooks.graph.build import get_or_create_global_step, group, placeholder
 from runhooks.graph.generators import called_ahead
 from runhooks.graph.named_values import ValueGraph
-from runhooks.graph.nodes import Effect, Operation, Tensor, Variable, paths_below
+from runhooks.graph.nodes import (
+    Effect,
+    Operation,
+    Tensor,
+    Variable,
+    check_name,
+    cleaned_name,
+    paths_below,
+)
 from runhooks.graph.step import (
     checked_outputs,
     drawn,
@@ -362,7 +370,7 @@ def _add_carrying_step(
         within.values.carry(within.scope + key, variables[key], paths)
     in_order = [it.name for it in parameters if it.name in values]
     states = {i: first[it.name] for i, it in enumerate(parameters) if it.name in values}
-    title = names.cleaned(name_of(fn), "step")
+    title = cleaned_name(name_of(fn), "step")
     carrying = carrying_step(called, states, ResultRule(title, in_order, named, within.engine))
     count = get_or_create_global_step().assign_add(1, name=f"{name}/count").op
     op = within.add(
@@ -393,8 +401,8 @@ def _checked_names(
         raise TypeError(f"fn must be a callable, got {fn!r}")
     if isinstance(outputs, str) or not isinstance(outputs, Iterable):
         raise TypeError(f'outputs must be a list of names such as ["loss"], got {outputs!r}')
-    outputs = [names.check(output) for output in outputs]
-    if within.has_operation(within.scope + names.check(name)):
+    outputs = [check_name(output) for output in outputs]
+    if within.has_operation(within.scope + check_name(name)):
         raise ValueError(f"name must be new, got {name!r}: the graph has one of that name")
     if len(set(outputs)) < len(outputs):
         raise ValueError(f"outputs must be different names, got {outputs}")

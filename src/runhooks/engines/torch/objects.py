@@ -40,8 +40,8 @@ from runhooks.engines.torch.states import (
 )
 from runhooks.errors import add_note
 from runhooks.graph import nest
+from runhooks.graph.base import OBJECT_STATES, PENDING, RANDOM_STATES, Arrays, Resized
 from runhooks.graph.generators import generators_left_alone
-from runhooks.graph.objects import OBJECT_STATES, PENDING, RANDOM_STATES, Arrays, Resized
 from runhooks.near_names import suggestion
 
 _log = logging.getLogger("runhooks")

@@ -19,7 +19,7 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 from runhooks.arrays import trees
 from runhooks.arrays.shards import ShardedArray, Share, parts_of_replicas
 from runhooks.arrays.torch import ARRAYS, PLAIN, from_numpy, is_distributed, numpy_dtype
-from runhooks.graph.objects import MODULE_VERSIONS, STANDS_FOR_ARRAY, stands_for_array
+from runhooks.graph.base import MODULE_VERSIONS, STANDS_FOR_ARRAY, stands_for_array
 
 _log = logging.getLogger("runhooks")
 

@@ -16,7 +16,7 @@ from runhooks.engines.torch.engine import TorchEngine
 from runhooks.engines.torch.objects import TorchObjects
 from runhooks.engines.torch.states import SteppedOptimizers, restorer
 from runhooks.errors import add_note
-from runhooks.graph.evaluate import Ready
+from runhooks.graph.engine import Ready
 from runhooks.graph.nodes import (
     CAPTURES,
     LATEST,
