@@ -14,6 +14,8 @@ import pytest
 import runhooks as rh
 from runhooks.events import read
 
+pytestmark = pytest.mark.slow
+
 HERE = Path(__file__).parent
 SIZE = 2
 
@@ -72,7 +74,6 @@ def test_ranks_share_keys_and_meet(trainings):
     assert statuses == [0] * SIZE, texts
 
 
-@pytest.mark.slow
 def test_the_process_of_a_rank_ends_soon_after_another_was_killed(trainings):
     statuses, texts = trainings["SIGKILL"].end()  # JAX waits for a heartbeat, for 100 seconds
     assert statuses == [-signal.SIGALRM, -signal.SIGKILL], texts
@@ -80,7 +81,6 @@ def test_the_process_of_a_rank_ends_soon_after_another_was_killed(trainings):
     assert "Gloo" in text, kind
 
 
-@pytest.mark.slow
 def test_data_that_end_in_a_run_while_others_wait_end_all(trainings):
     statuses, texts = trainings["data end"].end()
     assert 0 not in statuses, texts
