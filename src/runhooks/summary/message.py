@@ -303,6 +303,8 @@ def session_log_event(session_log: Any, step: int | None) -> Event:
 
 def nbytes_of(data: Any) -> int:
     """Return about how many bytes of memory ``data`` keeps."""
+    if data is None or isinstance(data, int):
+        return 0
     if isinstance(data, bytes):
         return len(data)
     if isinstance(data, Summary):
