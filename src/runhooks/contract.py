@@ -1,7 +1,8 @@
 """The contract of hooks: their methods, the messages of a run, the session that they see.
 
 Two tables end this text: phases, and whole lives, which ``docs/life-cycle.md`` explains. Tests
-compare them with recorded sessions on every engine. A line is a name and its events in order.
+compare them with recorded sessions on every engine. A line is a name and its events in order; a
+name from a line above stands for that whole line.
 
 ``each:`` calls the method of every hook, in the order given, but hooks with ``first`` before and
 those with ``last`` after all others; ``until:`` up to the hook that raises; ``begun:`` of the hooks
@@ -14,7 +15,8 @@ whose ``begin`` has returned. Until it is due (``next_due``), a hook is not call
     recovery  The session is lost: a new one is restored from the latest checkpoint.
     end       The ``with`` block ended well, by OutOfRangeError or StopIteration, or ``close`` was
               called. ``end`` of every hook is called, even if another raises.
-    failure   The ``with`` block ended by any other exception, which goes on: no ``end``.
+    failure   The ``with`` block ended by any other exception: no ``end``.
+    raises    The exception goes on to the caller.
 
 open      each:begin  finalize-graph  create-session  each:after_create_session
 run       each:before_run  session-run  each:after_run
@@ -104,8 +106,9 @@ class SessionRunContext:
     Attributes:
         original_args: The request of the caller of ``run``.
         session: The raw session: a run on it calls no hook.
-        next_step: The global step expected after this run, if known: as many more as the previous
-            run made, at first 1, or none if this run makes no step. Not in TensorFlow's context.
+        next_step: The global step expected after this run: as many more as the previous run made,
+            at first 1; the current step if this run makes none. None: unknown. Not in TensorFlow's
+            context.
         stop_requested: Whether a hook has asked to stop in this run.
         stop_reason: Why, if it said so.
     """
@@ -164,13 +167,16 @@ class SessionRunHook:
     #: that all read what is asked for. It writes on the chief alone.
     asks_on_all: ClassVar[bool] = False
 
-    #: Its name in messages and checkpoints. None: that of its class, with ``_1`` for a second one.
+    #: Its name in messages and checkpoints, by which its state is found again. None: that of its
+    #: class, with ``_1`` for a second one.
     hook_name: str | None = None
 
-    #: A dict that gets the seconds that the calls of each hook take, by its name.
+    #: A dict that gets the seconds that the calls of each hook take, by the hook's name. None:
+    #: nothing is measured.
     hook_secs: dict[str, float] | None = None
 
-    #: Objects by name, with ``state_dict`` and ``load_state_dict``, to be saved in its place.
+    #: Objects by name, with ``state_dict`` and ``load_state_dict``, to be saved in its place. None:
+    #: the hook itself, by its own name.
     saved_objects: Mapping[str, Any] | None = None
 
     def begin(self) -> None:
@@ -205,10 +211,10 @@ class SessionRunHook:
     def next_due(self) -> Due | None:
         """Return when this hook next has something to do; None, the default, means every run.
 
-        Asked when a session opens, and after each run that the hook has taken part in. If a run
-        takes the step further than expected, only ``after_run`` is called, with ``results`` None.
-        A subclass that overrides ``before_run`` or ``after_run``, but not this, is called in every
-        run.
+        Asked when a session opens, and after each run that the hook has taken part in. Until it is
+        due, neither ``before_run`` nor ``after_run`` is called. If a run takes the step further
+        than expected, only ``after_run`` is called, with ``results`` None. A subclass that
+        overrides ``before_run`` or ``after_run``, but not this, is called in every run.
         """
         return None
 
@@ -420,7 +426,8 @@ class RawSession(CallableRuns):
         changes: The number of those that may have changed a variable; 0 where that is unknown.
         input_secs: The seconds spent waiting for inputs, since ``time_inputs()``.
         non_training_secs: Those spent on something else, such as evaluations, which add them.
-        input_error: By which an input has ended a run before it changed anything.
+        input_error: The error by which an input has ended a run before it changed anything,
+            or None.
         checkpoint_metrics: The metrics that ``checkpoint`` has, by name.
         state_error: Why its state is not worth saving, such as a NaN that a hook has found in it.
         ended_apart: Whether its ranks have ended at different global steps, so that there is no
@@ -474,6 +481,7 @@ class RawSession(CallableRuns):
 
     @property
     def engine(self) -> Framework:
+        """The framework that computes its graph."""
         engine: Framework = self.graph.engine
         return engine
 
@@ -490,7 +498,7 @@ class RawSession(CallableRuns):
 
     @property
     def epoch(self) -> int | None:
-        """The epoch of the last step, from 1; 0 before the first step; else as ``epochs``."""
+        """The epoch of the last step, from 1; 0 before the first step; None if ``epochs`` is."""
         epochs = self.epochs
         return None if epochs is None else epochs.number
 
@@ -567,8 +575,8 @@ class RawSession(CallableRuns):
         """Return its whole state, waiting for the device.
 
         Args:
-            into: Arrays by name, if any, to copy into where they fit. None: the result may share
-                memory with variables, and change.
+            into: Arrays by name, to copy into where they fit; if given, even empty, the result is
+                independent of later runs. None: it may share memory with variables, and change.
             share: Which of several ranks this is; the result is what it has to write.
         """
         raise NotImplementedError
@@ -642,6 +650,7 @@ class RawSession(CallableRuns):
             self.restore_state(saved, self._loaded_states[name])
 
     def detach(self, name: str) -> None:
+        """Undo ``attach``."""
         self._attached.pop(name, None)
 
     def attached_states(self) -> dict[str, dict[str, Any]]:

@@ -42,9 +42,9 @@ def graph(
         epochs: How often to go through ``data``, as for ``rh.inputs``.
         steps_per_epoch: How many steps count as an epoch, where ``data`` do not tell.
         engine: The engine of the graph, as for ``rh.Graph``.
-        **state: The states by parameter: a pytree of arrays, a function without arguments that
-            returns one at each start, or a tensor, whose value the parameter receives; or a random
-            generator, which is not returned.
+        **state: The states by parameter: a pytree of arrays; a function without arguments that
+            returns one at each start, or that returns a tensor, whose value the parameter receives
+            in each run; or a random generator, which is not returned.
 
     Raises:
         TypeError: If an argument is of the wrong kind, or names no parameter of ``train_step``.

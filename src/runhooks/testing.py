@@ -24,7 +24,7 @@ __all__ = ["FakeClock", "RecordingHook", "read_events"]
 
 
 class FakeClock:
-    """A clock that only ``advance`` advances; all of runhooks uses it inside its ``with`` block.
+    """A clock that only ``advance`` moves; all of runhooks uses it inside its ``with`` block.
 
     Args:
         start: Where ``monotonic()`` starts, in seconds.

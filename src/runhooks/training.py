@@ -118,7 +118,8 @@ def train(  # noqa: D417 - the others are those of MonitoredTrainingSession
     """Run ``train_op`` of the default graph in a ``MonitoredTrainingSession`` until the end.
 
     As ``tf.contrib.training.train``. It ends with the data, at ``max_steps``, when a hook asks for
-    it, or after Ctrl-C and SIGTERM; called again, it resumes.
+    it, or after Ctrl-C and SIGTERM; called again with the same ``checkpoint_dir``,
+    it resumes.
 
         graph = rh.graph(train_step, ["loss"], data=batches, epochs=10, weights=np.zeros(2))
         with graph.as_default():

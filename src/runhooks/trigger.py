@@ -195,6 +195,7 @@ class Timer:
         return elapsed
 
     def last_triggered_step(self) -> int | None:
+        """Return the step that triggered last, or None."""
         return self._last_step
 
     def should_trigger_at_end(self, step: int) -> bool:
@@ -276,7 +277,7 @@ class FirstStepTimer(Timer):
 
 
 class SecondOrStepTimer(FirstStepTimer):
-    """As ``tf.compat.v1.train.SecondOrStepTimer``: triggers at the first step, then every n.
+    """As that of ``tf.compat.v1.train``: triggers at the first step, then every n steps or seconds.
 
     Args:
         every_secs: Seconds from one time to the next; 0: every step.

@@ -4,8 +4,16 @@ from runhooks.arrays.histogram import histogram_counts as histogram_counts
 from runhooks.events import Event as Event
 from runhooks.events import SessionLog as SessionLog
 from runhooks.events import SessionStatus as SessionStatus
+from runhooks.summary.destinations import JsonLinesWriter as JsonLinesWriter
+from runhooks.summary.destinations import MemoryWriter as MemoryWriter
+from runhooks.summary.destinations import MlflowWriter as MlflowWriter
+from runhooks.summary.destinations import SummaryPoint as SummaryPoint
+from runhooks.summary.destinations import (
+    WeightsAndBiasesWriter as WeightsAndBiasesWriter,
+)
 from runhooks.summary.file_writer import FileWriter as FileWriter
 from runhooks.summary.file_writer import FileWriterCache as FileWriterCache
+from runhooks.summary.file_writer import encode_graph as encode_graph
 from runhooks.summary.kinds.media import audio_value as audio_value
 from runhooks.summary.kinds.media import clip_value as clip_value
 from runhooks.summary.kinds.media import image_value as image_value
@@ -23,7 +31,6 @@ from runhooks.summary.message import DataClass as DataClass
 from runhooks.summary.message import Summary as Summary
 from runhooks.summary.message import SummaryMetadata as SummaryMetadata
 from runhooks.summary.message import Value as Value
-from runhooks.summary.message import encode_graph as encode_graph
 from runhooks.summary.ops import audio as audio
 from runhooks.summary.ops import gradient_norms as gradient_norms
 from runhooks.summary.ops import histogram as histogram
@@ -34,13 +41,6 @@ from runhooks.summary.ops import scalar as scalar
 from runhooks.summary.ops import scalars as scalars
 from runhooks.summary.ops import tensor_summary as tensor_summary
 from runhooks.summary.ops import text as text
-from runhooks.summary.points import JsonLinesWriter as JsonLinesWriter
-from runhooks.summary.points import MemoryWriter as MemoryWriter
-from runhooks.summary.points import MlflowWriter as MlflowWriter
-from runhooks.summary.points import SummaryPoint as SummaryPoint
-from runhooks.summary.points import (
-    WeightsAndBiasesWriter as WeightsAndBiasesWriter,
-)
 from runhooks.summary.writer import MultiWriter as MultiWriter
 from runhooks.summary.writer import Writer as Writer
 from runhooks.summary.writer import adapted as adapted

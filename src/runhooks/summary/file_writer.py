@@ -6,7 +6,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from runhooks import arguments, clock
 from runhooks.contract import RawSession
@@ -20,16 +20,17 @@ from runhooks.events.writing.write_queue import MAX_QUEUE, WriteQueue
 from runhooks.stores import is_url
 from runhooks.summary.kinds.values import kept_numbers
 from runhooks.summary.message import (
-    AnyGraph,
     EncodedEvent,
-    GraphLike,
     checked_tag,
-    encode_graph,
     serialized,
     step_or_zero,
     step_snapshot,
 )
-from runhooks.summary.writer import FileState, QueuedWriter
+from runhooks.summary.writer import FileState, GraphLike, QueuedWriter
+
+_PRODUCER = 22  # the oldest graph version that all readers in use take
+
+AnyGraph: TypeAlias = GraphLike | bytes | Message
 
 
 class FileOptions(NamedTuple):
@@ -126,8 +127,9 @@ def _queue(logdir: str, options: FileOptions, lazily: bool) -> WriteQueue:
 class FileWriter(QueuedWriter):
     """Writes summaries to an event file in ``logdir``, in the background.
 
-    All writers of a directory share one file in a process, but those with another ``max_queue``,
-    ``filename_suffix`` or ``on_full`` than the default, or ``flush_secs`` below 0.2, unless first.
+    In one process, all writers of a directory share one file. A writer with another ``max_queue``,
+    ``filename_suffix`` or ``on_full`` than the default, or ``flush_secs`` below 0.2, has its own,
+    unless it is the first.
 
     An error in the background is raised once by the next call, or logged if there is none; it says
     how many events are lost. The event of that call is not written either: add it again. After
@@ -298,6 +300,48 @@ def _graph_event(graph: AnyGraph | None, graph_def: AnyGraph | None, step: int) 
     return Event(clock.wall(), step, graph_def=encode_graph(given))
 
 
+def encode_graph(graph: AnyGraph | None) -> bytes:
+    """Return the bytes of a ``GraphDef`` of ``graph``.
+
+    That of a graph of TensorFlow has attributes and shapes; that of runhooks, names, types, inputs
+    and control inputs.
+
+    Raises:
+        TypeError: It is not a graph.
+        ValueError: It is bytes, but not of a ``GraphDef``.
+    """
+    as_graph_def = getattr(graph, "as_graph_def", None)
+    message: Any = graph if as_graph_def is None else as_graph_def(add_shapes=True)
+    if hasattr(message, "SerializeToString"):
+        encoded: bytes = message.SerializeToString()
+        return encoded
+    if isinstance(graph, bytes):
+        return _checked(graph)
+    if not hasattr(message, "get_operations"):
+        raise TypeError(
+            f"graph must be a Graph of runhooks or TensorFlow, or a GraphDef, got {graph!r}"
+        )
+    nodes = [proto.bytes_field(1, _node(it)) for it in message.get_operations()]
+    return b"".join((*nodes, proto.bytes_field(4, proto.varint_field(1, _PRODUCER))))
+
+
+def _checked(graph_def: bytes) -> bytes:
+    try:
+        for _ in proto.fields(graph_def):
+            pass
+    except ValueError as error:
+        raise ValueError(f"graph must be the bytes of a GraphDef: {error}") from None
+    return graph_def
+
+
+def _node(operation: Any) -> bytes:
+    inputs = [tensor.name.removesuffix(":0") for tensor in operation.inputs]
+    controls = [f"^{control.name}" for control in operation.control_inputs]
+    parts = [proto.bytes_field(1, operation.name.encode())]
+    parts.append(proto.bytes_field(2, operation.type.encode()))
+    return b"".join((*parts, *(proto.bytes_field(3, it.encode()) for it in inputs + controls)))
+
+
 #: What has the START of a session: directories, or other writers.
 _started: weakref.WeakKeyDictionary[RawSession, dict[str | int, Any]] = weakref.WeakKeyDictionary()
 
@@ -396,9 +440,10 @@ class FileWriterCache:
 
     @classmethod
     def get(cls, logdir: str | os.PathLike[str]) -> FileWriter:
-        """Return the writer of ``logdir``, or of ``rank-1`` in it on rank 1.
+        """Return the writer of ``logdir``.
 
-        If it was closed, or its file was deleted, it continues in a new file.
+        On ranks other than the chief, it is that of a directory in it, such as ``rank-1``. If it
+        was closed, or its file was deleted, it continues in a new file.
 
         Raises:
             OSError: No file can be made there.

@@ -1,6 +1,6 @@
-"""``Summary``, the values of one step, each with a tag; graphs; and the events that hold them.
+"""``Summary``, the values of one step, each with a tag; and the events that hold them.
 
-Field numbers are those of TensorFlow's ``summary.proto``, ``graph.proto`` and ``node_def.proto``.
+Field numbers are those of TensorFlow's ``summary.proto``.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import IntEnum
-from typing import Any, NamedTuple, Protocol, TypeAlias, overload
+from typing import Any, NamedTuple, overload
 
 from runhooks import clock
 from runhooks.arrays.registry import NO_LIBRARY, library_of
@@ -303,6 +303,8 @@ def session_log_event(session_log: Any, step: int | None) -> Event:
 
 def nbytes_of(data: Any) -> int:
     """Return about how many bytes of memory ``data`` keeps."""
+    if data is None or isinstance(data, int):
+        return 0
     if isinstance(data, bytes):
         return len(data)
     if isinstance(data, Summary):
@@ -311,57 +313,3 @@ def nbytes_of(data: Any) -> int:
         return sum(map(nbytes_of, data))
     nbytes: int = data.ByteSize() if hasattr(data, "ByteSize") else library_of(data).nbytes(data)
     return nbytes
-
-
-_PRODUCER = 22  # the version of the graph
-
-
-class GraphLike(Protocol):
-    """Anything that lists operations with ``name``, ``type``, ``inputs`` and ``control_inputs``."""
-
-    def get_operations(self) -> Iterable[Any]: ...
-
-
-AnyGraph: TypeAlias = GraphLike | bytes | Message
-
-
-def encode_graph(graph: AnyGraph | None) -> bytes:
-    """Return the bytes of a ``GraphDef`` of ``graph``.
-
-    That of a graph of TensorFlow has attributes and shapes; that of runhooks, names, types, inputs
-    and control inputs.
-
-    Raises:
-        TypeError: It is not a graph.
-        ValueError: It is bytes, but not of a ``GraphDef``.
-    """
-    as_graph_def = getattr(graph, "as_graph_def", None)
-    message: Any = graph if as_graph_def is None else as_graph_def(add_shapes=True)
-    if hasattr(message, "SerializeToString"):
-        encoded: bytes = message.SerializeToString()
-        return encoded
-    if isinstance(graph, bytes):
-        return _checked(graph)
-    if not hasattr(message, "get_operations"):
-        raise TypeError(
-            f"graph must be a Graph of runhooks or TensorFlow, or a GraphDef, got {graph!r}"
-        )
-    nodes = [proto.bytes_field(1, _node(it)) for it in message.get_operations()]
-    return b"".join((*nodes, proto.bytes_field(4, proto.varint_field(1, _PRODUCER))))
-
-
-def _checked(graph_def: bytes) -> bytes:
-    try:
-        for _ in fields(graph_def):
-            pass
-    except ValueError as error:
-        raise ValueError(f"graph must be the bytes of a GraphDef: {error}") from None
-    return graph_def
-
-
-def _node(operation: Any) -> bytes:
-    inputs = [tensor.name.removesuffix(":0") for tensor in operation.inputs]
-    controls = [f"^{control.name}" for control in operation.control_inputs]
-    parts = [proto.bytes_field(1, operation.name.encode())]
-    parts.append(proto.bytes_field(2, operation.type.encode()))
-    return b"".join((*parts, *(proto.bytes_field(3, it.encode()) for it in inputs + controls)))

@@ -416,11 +416,11 @@ def tensor_summary(
     Args:
         name: As for ``scalar``.
         tensor: Numbers of any dtype, or strings, of any shape. None: the tensor called ``name``.
-        summary_description: In place of that of the metadata.
+        summary_description: A description in Markdown, in place of that of the metadata.
         collections: As for ``scalar``.
         summary_metadata: A ``SummaryMetadata``.
         family: As for ``scalar``.
-        display_name: In place of that of the metadata.
+        display_name: Shown instead of the tag, in place of that of the metadata.
     """
     metadata = describe(summary_metadata, display_name, summary_description)
     return summary_op(
@@ -478,8 +478,8 @@ def gradient_norms(
 
     Args:
         gradients: A tensor that is a pytree of arrays, its name, or a pytree of tensors.
-        name: The tag of the norm of all, in which shared parameters count once. That of a layer,
-            whose paths differ only in the last part, is tagged ``name/layer``.
+        name: The tag of the norm of all, in which shared parameters count once. The norm of a
+            layer, the arrays whose paths differ only in the last part, is tagged ``name/layer``.
         collections: As for ``scalar``.
         family: As for ``scalar``.
 

@@ -32,7 +32,6 @@ from runhooks.summary.kinds.values import (
     text_value,
 )
 from runhooks.summary.message import (
-    GraphLike,
     Summary,
     checked_step,
     checked_tag,
@@ -67,6 +66,15 @@ class ClosedAtEnd(ABC):
             if exc is None:
                 raise
             add_note(exc, f"and then the writer failed to close: {error_text(error)}")
+
+
+class GraphLike(Protocol):
+    """Anything that lists operations with ``name``, ``type``, ``inputs`` and ``control_inputs``.
+
+    ``inputs`` are tensors, which have names such as ``"loss:0"``.
+    """
+
+    def get_operations(self) -> Iterable[Any]: ...
 
 
 class Writer(ClosedAtEnd):
@@ -249,7 +257,10 @@ class QueuedWriter(Writer):
         self._add(summary_event(summary, global_step), nbytes=nbytes_of(summary))
 
     def add_session_log(self, session_log: Any, global_step: int | None = None) -> None:
-        """Add a ``SessionLog``, unless it is a ``START`` that repeats the last."""
+        """Add a ``SessionLog``.
+
+        Not a ``START`` at the step of the last one, if nothing of that step or later came since.
+        """
         event = session_log_event(session_log, global_step)
         if session_log.status != SessionStatus.START:
             self._add(event)
@@ -264,7 +275,7 @@ class QueuedWriter(Writer):
         self._queue.close()
 
     def reopen(self) -> None:
-        """Continue after it was closed or its file was deleted, in a new file."""
+        """Continue after it was closed, or in a new file if its own was deleted."""
         if self._queue.reopen():
             self._state.begin()
 
@@ -344,6 +355,7 @@ class MultiWriter(Writer):
 
     @property
     def closed(self) -> bool:
+        """Whether all of them are closed."""
         return all(writer.closed for writer in self._writers)
 
     def scalar(self, tag: str, value: Any, step: int) -> None:

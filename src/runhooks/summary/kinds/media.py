@@ -411,7 +411,7 @@ def video_value(
         tag: The tag.
         video: ``[N, frames, channels, height, width]``, gray or RGB: uint8 (0 to 255), or another
             dtype from 0.0 to 1.0; what is beyond is cut off. Black ones fill up their number to a
-            power of two. A frame of more than 256 colors is reduced to these.
+            power of two. A frame of more than 256 colors is reduced to 256.
         frames_per_second: How fast it is shown, in steps of 1/100 second a frame.
         axes: The axes of ``video``: the letters of ``"NTCHW"`` in any order.
 

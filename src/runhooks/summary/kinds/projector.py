@@ -48,6 +48,8 @@ class Embedding(NamedTuple):
 def write_embedding(logdir: AnyPath, folder: str, embedding: Embedding) -> None:
     """Write ``embedding`` to ``folder`` in ``logdir``, and list it in ``projector_config.pbtxt``.
 
+    Whatever else is in that file stays, but for an entry of the same name.
+
     Raises:
         ValueError: ``points`` have not two axes, or there is not one label or picture for each.
         NotADirectoryError: There is a file in place of the folder.

@@ -10,7 +10,8 @@ import logging
 import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -30,6 +31,7 @@ from runhooks.summary.message import (
     checked_metadata,
     checked_tag,
     entry,
+    nbytes_of,
     tensor_entry,
 )
 
@@ -42,12 +44,16 @@ _ROUNDING = 0.01
 _NOT_REAL = "cUSOMmT"
 
 
-class Kept(NamedTuple):
+@dataclass(slots=True)
+class Kept:
     """Real numbers as they were when they were given, in an array of any library or in lists."""
 
     what: str
     values: Any
     check: Check | None
+
+    def nbytes(self) -> int:
+        return nbytes_of(self.values)
 
     def read(self) -> NDArray[Any]:
         """Return an array of NumPy, bfloat16 too; waits for the device. Raises as ``keep``."""

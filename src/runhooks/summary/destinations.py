@@ -68,7 +68,8 @@ class SummaryPoint(NamedTuple):
 class PointSink(Sink):
     """A sink that makes points of what is written.
 
-    Our scalars are taken as they were given; all else is decoded from its bytes.
+    Our scalars are taken as they were given, since encoding makes them float32; all else is decoded
+    from its bytes.
     """
 
     def __init__(self) -> None:
@@ -310,9 +311,9 @@ class MlflowWriter(QueuedWriter):
     """Logs to an MLflow run, which you end yourself.
 
     Scalars become metrics, hyperparameters become parameters, and images MLflow's images over
-    steps. All else becomes artifacts named ``<kind>/<tag>/<step>`` with ``.md``, for texts, or
-    ``.json`` after it, as by a ``JsonLinesWriter``. A character that MLflow does not allow in names
-    is replaced by ``_``. Session logs are dropped.
+    steps. All else becomes artifacts named ``<kind>/<tag>/<step>`` with ``.md``, for a single text,
+    or ``.json`` after it, as by a ``JsonLinesWriter``. A character that MLflow does not allow in
+    names is replaced by ``_``. Session logs are dropped.
 
     Args:
         run: What ``mlflow.start_run`` returned, or the id of a run.
