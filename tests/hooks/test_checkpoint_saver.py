@@ -376,6 +376,23 @@ def test_a_listener_that_raises_is_named(train, tmp_path, phase):
     assert f"in {phase} of the listener Broken" in caught.value.__notes__
 
 
+@pytest.mark.parametrize("phase", ["begin", "before_save", "end"])
+def test_what_other_methods_of_a_listener_return_is_ignored(train, tmp_path, phase):
+    listener = Listener()
+    setattr(listener, phase, lambda *args: np.ones(2))  # which is neither true nor false
+    train(rh.CheckpointSaverHook(tmp_path, save_steps=1, listeners=[listener]), steps=1)
+    assert steps(tmp_path) == [0, 1]
+
+
+def test_a_listener_that_asks_to_stop_is_logged_though_the_next_one_raises(train, tmp_path, caplog):
+    broken = Listener()
+    broken.after_save = lambda *args: 1 / 0
+    hook = rh.CheckpointSaverHook(tmp_path, save_steps=1, listeners=[Listener(stop_at=0), broken])
+    with caplog.at_level(logging.INFO, "runhooks"), pytest.raises(ZeroDivisionError):
+        train(hook, steps=1)
+    assert "Listener asks to stop after the checkpoint of step 0" in caplog.messages
+
+
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [

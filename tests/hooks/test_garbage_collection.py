@@ -84,3 +84,26 @@ def test_two_sessions_that_end_in_either_order(model):
     assert not gc.isenabled()
     second.close()
     assert gc.isenabled()
+
+
+def test_a_session_that_is_abandoned_does_not_keep_its_hook(model, monkeypatch):
+    # Its number is never taken back: other tests must not see it.
+    monkeypatch.setattr(rh.GarbageCollectionHook, "_number_in_session", 0)
+
+    def abandon():
+        hook = rh.GarbageCollectionHook()
+        rh.MonitoredSession(hooks=[hook]).run(model.train_op)
+        return weakref.ref(hook)
+
+    hook = abandon()
+    gc.collect()
+    assert hook() is None
+
+
+def test_a_subclass_need_not_be_hashable(train):
+    class Equal(rh.GarbageCollectionHook):
+        def __eq__(self, other):
+            return isinstance(other, Equal)
+
+    train(Equal(), Equal(), steps=1)
+    assert gc.isenabled()

@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -39,6 +41,16 @@ def test_the_summaries_of_a_scaffold(model, summary, tmp_path):
     hook = rh.SummarySaverHook(10, output_dir=tmp_path, scaffold=scaffold)
     with rh.SingularMonitoredSession(hooks=[hook], scaffold=scaffold) as sess:
         sess.run(model.train_op)
+    assert points(tmp_path) == [(1, 0.0)]
+
+
+def test_a_subclass_may_give_the_summary_that_a_scaffold_lacks(train, summary, tmp_path):
+    class Saver(rh.SummarySaverHook):
+        def _get_summary_op(self):
+            given = super()._get_summary_op()
+            return [summary] if given is None else given
+
+    train(Saver(1, output_dir=tmp_path, scaffold=SimpleNamespace(summary_op=None)), steps=1)
     assert points(tmp_path) == [(1, 0.0)]
 
 

@@ -1,9 +1,12 @@
 """TensorFlow's hooks in our sessions, ours in TensorFlow's, and both in either."""
 
+import itertools
+
 import numpy as np
 import pytest
 import tensorflow
 
+from runhooks.engines.tensorflow.session import ObservedSession
 from runhooks.tensorflow import train
 from runhooks.testing import read_events
 
@@ -84,3 +87,12 @@ def test_tensorflows_saver_and_hooks_take_our_session(model, tmp_path):
         saver.restore(session.raw_session(), path)
         assert session.global_step == 1
         np.testing.assert_array_equal(session.run(model.weights), [1, 1])
+
+
+def test_a_saver_counts_from_the_step_that_it_saves_first(model, tmp_path, monkeypatch):
+    steps = itertools.count()  # another worker makes a step between any two reads
+    monkeypatch.setattr(ObservedSession, "global_step", property(lambda self: next(steps)))
+    hook = train.CheckpointSaverHook(str(tmp_path), save_steps=100)
+    with tf.train.MonitoredSession(hooks=[hook]):
+        assert hook.next_due().step == 100
+        assert tf.train.latest_checkpoint(tmp_path) == f"{tmp_path}/model.ckpt-0"

@@ -57,8 +57,8 @@ class HookedLoop:
     """A loop as its hooks see it: a session in which each batch of the framework is a run.
 
     A bridge calls, in this order: ``open``, for each batch ``before_batch`` and ``after_batch``,
-    then ``end``, or ``fail`` if an exception ends the loop. May be opened again then. All raise
-    what a hook raises; the loop is closed then. ``graph`` has the values of the batches.
+    then ``end``, or ``fail`` if an exception ends the loop. May be opened again then. Each of these
+    raises what a hook raises; the loop is closed then. ``graph`` has the values of the batches.
     """
 
     def __init__(
@@ -167,7 +167,7 @@ class HookedLoop:
     def after_validation(self, metrics: Mapping[str, Any], is_own: bool = True) -> bool:
         """Let hooks act on the ``metrics`` of a validation; return whether the loop is to stop.
 
-        Unless it ``is_own``, a part of the training, it may lack what hooks act on.
+        One that the user makes, not ``is_own``, is ignored if it lacks metrics that hooks act on.
         """
         session = self._session
         validations = [it for it in self._given if isinstance(it, ValidationHook)]
@@ -304,10 +304,7 @@ class ValidationHook(EvaluatingHook):
         super().after_create_session(session, coord)
 
     def take(self, session: RawSession, metrics: Mapping[str, Any], is_own: bool) -> None:
-        """Take the metrics of a validation at the current step.
-
-        One that is not ``is_own`` is ignored if it lacks a metric that hooks act on.
-        """
+        """Take the metrics of a validation at the current step; see ``after_validation``."""
         if is_own or self._wanted <= metrics.keys():
             self._metrics, self._is_new = self._numbers(metrics), True
             self._evaluate_in_training(session, None)
@@ -343,8 +340,8 @@ class LoopHooks:
 
     Args:
         hooks: The hooks, as for ``MonitoredTrainingSession``.
-        output_dir: Where to write the loss, the metrics and the learning rate, and steps per
-            second; None: neither is written.
+        output_dir: Where to write the loss, the metrics of batches, the learning rate, and steps
+            per second; None: nothing is written.
         save_summaries_steps: Steps from one summary to the next; None or 0: none is written.
         log_step_count_steps: Steps from one measurement of steps per second to the next; None or
             0: none is made.

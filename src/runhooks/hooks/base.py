@@ -68,9 +68,9 @@ def log_of(session: RawSession | None) -> Log:
 
 @contextmanager
 def not_training(session: RawSession | None) -> Iterator[None]:
-    """Count the time of the ``with`` block, which may be nested, as none of training.
+    """Do not count the time of the ``with`` block as training; blocks may be nested.
 
-    Nor is what inputs take inside of it counted as waiting for the input of training.
+    Time that inputs take in it does not count as waiting for input, either.
     """
     if session is None:
         yield
@@ -113,7 +113,10 @@ class SummaryOutput:
         return self._output_dir is not None or self._given is not None
 
     def open(self, on_each_rank: bool = False) -> None:
-        """Get the writer, in ``begin``; ``on_each_rank``: of the folder ``rank-1`` on rank 1."""
+        """Get the writer, in ``begin``.
+
+        With ``on_each_rank``, other ranks write too, to ``rank-1`` and so on in the directory.
+        """
         if not on_each_rank and not current_group().is_chief:
             self.writer = None
         elif self._output_dir is not None:
@@ -193,9 +196,8 @@ class TimedHook(_TimerHook):
     ``after_run`` in a class.
     """
 
-    def _count_from_start(self, session: RawSession) -> None:
-        """Start the timer; unless it has triggered before, it counts from here."""
-        step = step_of(session)
+    def _count_from_start(self, session: RawSession, step: int) -> None:
+        """Start the timer; unless it has triggered before, it counts from ``step``."""
         self._timer.start(step, session_of(session).epochs)
         if self._timer.last_triggered_step() is None:
             self._timer.update_last_triggered_step(step)

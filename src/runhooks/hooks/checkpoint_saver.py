@@ -96,7 +96,8 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
         checkpoint_basename: The first part of the names of checkpoints.
         scaffold: Its ``saver`` is the saver.
         listeners: Called before and after each checkpoint.
-        save_graph_def: Whether to write ``graph.pbtxt`` and meta graphs of a TensorFlow graph.
+        save_graph_def: Whether to write ``graph.pbtxt`` and meta graphs of a TensorFlow graph. The
+            event file of the directory always has the graph.
         trigger: When to save.
 
     Raises:
@@ -169,7 +170,7 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
             self._graph_written = True
         _note_changes_of_all(session, self._path(step))
         self._saved = self._state(session, step) if self._is_restored(session, step) else None
-        self._count_from_start(session)
+        self._count_from_start(session, step)
         stopping = self._ask_to_save(session, step) or stopping
         if stopping and coord is not None:
             coord.request_stop()
@@ -261,26 +262,25 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
         save = self._wait(session)
         if save is None:
             return False
+        asked: list[CheckpointSaverListener] = []
+
+        def call(listener: CheckpointSaverListener) -> None:
+            if listener.after_save(session, save.step):
+                asked.append(listener)
+                text = "%s asks to stop after the checkpoint of step %d"
+                log_of(session).info(text, type(listener).__name__, save.step)
+
         with not_training(session):
-            asked = self._call_listeners("after_save", lambda it: it.after_save(session, save.step))
-        for listener in asked:
-            text = "%s asks to stop after the checkpoint of step %d"
-            log_of(session).info(text, type(listener).__name__, save.step)
+            self._call_listeners("after_save", call)
         return bool(asked)
 
-    def _call_listeners(
-        self, phase: str, call: Callable[[CheckpointSaverListener], bool | None]
-    ) -> list[CheckpointSaverListener]:
-        """Call them, with a note on an error of one; return those that ask to stop."""
-        asked = []
+    def _call_listeners(self, phase: str, call: Callable[[CheckpointSaverListener], None]) -> None:
         for listener in self._listeners:
             try:
-                if call(listener):
-                    asked.append(listener)
+                call(listener)
             except Exception as error:
                 add_note(error, f"in {phase} of the listener {type(listener).__name__}")
                 raise
-        return asked
 
     def _wait(self, session: RawSession | None) -> _Save | None:
         """Wait for the save under way, and record in the event file that it is on disk."""

@@ -119,7 +119,7 @@ class EvaluationHook(EvaluatingHook):
         weight: A tensor or its name: the weight of a run in the means. None: the number of
             examples in its batch, or for a dict of tensors 1.
         hooks: Called in the runs of an evaluation, which is a session for them. If one asks to
-            stop, the evaluation ends.
+            stop, the evaluation ends, and the training continues.
         output_dir: Where to write, without a ``summary_writer``. With neither, metrics are only
             logged.
         summary_writer: The writer.

@@ -311,7 +311,10 @@ class EvaluatingHook(TimedHook):
         return True
 
     def _forget_end(self, step: int) -> None:
-        """Forget the evaluation at the end of a session that an undisturbed training has not."""
+        """Forget the evaluation at the end of a session, once training has gone on.
+
+        An undisturbed training has none there.
+        """
         if self._ended_at is not None and self._ended_at != step:
             assert self._found is not None, "it has begun"
             self._found.pop(self._ended_at, None)

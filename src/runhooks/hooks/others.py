@@ -46,8 +46,8 @@ class CallHook(FetchingHook):
             rh.CallHook(print, ["epoch", "loss"], every_n_epochs=1),
         ]
 
-    Of several ranks, each calls it; of a hook in ``chief_only_hooks``, on all ranks, the chief
-    alone.
+    Of several ranks, each calls it; if the hook is in ``chief_only_hooks`` on all ranks, the chief
+    alone does.
 
     Args:
         fn: Called as ``fn(*values)`` for a list of tensors, ``fn(**values)`` for a dict, and
@@ -169,7 +169,7 @@ class FinalOpsHook(SessionRunHook):
 
     @property
     def final_ops_values(self) -> Any:
-        """The values, in the structure of ``final_ops``; None until a loop has ended normally."""
+        """The values, in the structure of ``final_ops``; None until the loop has ended normally."""
         return self._final_ops_values
 
     def begin(self) -> None:
@@ -295,7 +295,6 @@ class _Content:
 
 
 _lock = threading.Lock()
-_in_session: set[GarbageCollectionHook] = set()  # those of sessions that are open
 
 
 class GarbageCollectionHook(PeriodicHook):
@@ -317,6 +316,7 @@ class GarbageCollectionHook(PeriodicHook):
     """
 
     _was_on: ClassVar[bool]
+    _number_in_session: ClassVar[int] = 0
 
     def __init__(
         self,
@@ -329,16 +329,18 @@ class GarbageCollectionHook(PeriodicHook):
             raise ValueError(f"generation must be 0, 1 or 2, got {generation!r}")
         super().__init__(timer_of(trigger, every_n_steps=every_n_steps))
         self._generation = generation
+        self._is_in_session = False
 
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
         super().after_create_session(session, coord)
         with _lock:
-            if self in _in_session:
+            if self._is_in_session:
                 return
-            if not _in_session:
+            if not GarbageCollectionHook._number_in_session:
                 GarbageCollectionHook._was_on = gc.isenabled()
                 gc.disable()
-            _in_session.add(self)
+            GarbageCollectionHook._number_in_session += 1
+            self._is_in_session = True
         gc.collect(self._generation)
 
     def end(self, session: RawSession) -> None:
@@ -354,7 +356,8 @@ class GarbageCollectionHook(PeriodicHook):
 
     def _restore(self) -> None:
         with _lock:
-            if self in _in_session:
-                _in_session.remove(self)
-                if self._was_on and not _in_session:
+            if self._is_in_session:
+                self._is_in_session = False
+                GarbageCollectionHook._number_in_session -= 1
+                if self._was_on and not self._number_in_session:
                     gc.enable()

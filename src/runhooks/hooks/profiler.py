@@ -75,8 +75,9 @@ class ProfilerHook(TimedHook, TensorFlowHook):
     - TensorFlow: ``timeline-<step>.json`` for each step, for Perfetto or chrome://tracing; and run
       metadata in the event file of the directory.
 
-    The hook waits for the device before and after. The first step of a session, which compiles, is
-    profiled only if the ``on_steps`` of a trigger name it. A profiler that fails causes a warning.
+    The hook waits for the device before and after, so a profile has all work of these steps and no
+    other. The first step of a session, which compiles, is profiled only if the ``on_steps`` of a
+    trigger name it. A profiler that fails causes a warning.
 
         trigger = rh.Trigger(on_steps=[100])
         hooks = [rh.ProfilerHook(output_dir="runs/a", num_steps=5, trigger=trigger)]
@@ -142,8 +143,8 @@ class ProfilerHook(TimedHook, TensorFlowHook):
         self._start(session)
 
     def _start(self, session: RawSession) -> None:
-        self._first_step = step_of(session)
-        self._count_from_start(session)
+        self._first_step = step = step_of(session)
+        self._count_from_start(session, step)
 
     def next_due(self) -> Due | None:
         if self._trace is not None:

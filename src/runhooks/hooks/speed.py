@@ -200,19 +200,19 @@ class ThroughputHook(WindowHook):
     """Logs and writes examples, tokens and steps per second, and the share of time spent on input.
 
     The tags are ``throughput/steps_per_sec``, ``throughput/examples_per_sec``,
-    ``throughput/tokens_per_sec`` and ``throughput/input_wait``. The last one, if there was any, is
-    the share, from 0 to 1, of time spent drawing from the graph's inputs and in the iterators of
-    ``timed``. The first run, which compiles, does not count, nor do evaluations and synchronous
-    saving. When the hook is due, it waits for the device.
+    ``throughput/tokens_per_sec`` and ``throughput/input_wait``. The last one, written if the loop
+    has waited for input, is the share, from 0 to 1, of time spent drawing from the graph's inputs
+    and in the iterators of ``timed``. The first run, which compiles, does not count, nor do
+    evaluations and synchronous saving. When the hook is due, it waits for the device.
 
-    With several PyTorch ranks, the chief multiplies its examples and tokens by their number. With
-    ``jax.distributed``, the numbers of a run already cover all ranks.
+    With several PyTorch ranks, the chief multiplies its examples and tokens by the number of
+    ranks. With ``jax.distributed``, the numbers of a run already cover all ranks.
 
         hooks = [rh.ThroughputHook(examples=32, every_n_steps=100, output_dir="runs/a")]
 
     Args:
-        examples: The number of examples in a step; or a tensor or its name with that of each run,
-            which is fetched in every run, and read when the hook is due.
+        examples: The number of examples in a step, or a tensor or its name that gives the number
+            for each run. A tensor is fetched in every run, and read when the hook is due.
         tokens: The same for tokens.
         every_n_steps: Measure at the multiples of this number.
         output_dir: Where to write, without a ``summary_writer``.

@@ -129,7 +129,8 @@ class SummarySaverHook(TimedHook, SummaryWritingHook):
 
     def _get_summary_op(self) -> list[Any] | None:
         """Return the summaries; subclasses override it, as in TensorFlow."""
-        return _listed(self._summary_op if self._scaffold is None else self._scaffold.summary_op)
+        given = self._summary_op if self._scaffold is None else self._scaffold.summary_op
+        return None if given is None else _listed(given)
 
     def _write(self, summaries: list[Any], step: int) -> None:
         for summary in summaries:

@@ -80,8 +80,8 @@ class WatchdogHook(SessionRunHook):
     """Writes the stacks of all threads when no run has ended for ``secs`` seconds.
 
     It logs an error with the time and the step. Up to a second later, a timer in C writes the
-    stacks, even if some code never releases the interpreter lock. The runs of an
-    ``EvaluationHook`` count too. Runs cost no extra time.
+    stacks, even if some code never releases the interpreter lock. It watches again once another run
+    has ended. The runs of an ``EvaluationHook`` count too. Runs cost no extra time.
 
         hooks = [rh.WatchdogHook(secs=300)]
 
