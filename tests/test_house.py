@@ -308,6 +308,7 @@ SMALL = {
     "tensorflow.estimator": "a front door",
     "tensorflow.train": "a front door",
     "torch": "a front door",
+    "session.plain_log": "the log, which has nothing to do with signals",
     "arrays.tensorflow": "an adapter to one library",
     "events.place": "paths or URLs, for all who open runs",
     "checkpoint.averages": "what tells averages from weights, for sessions and checkpoints",
