@@ -309,6 +309,7 @@ SMALL = {
     "tensorflow.estimator": "a front door",
     "tensorflow.train": "a front door",
     "torch": "a front door",
+    "session.plain_log": "the log, which has nothing to do with signals",
     "arrays.tensorflow": "an adapter to one library",
     "bridges.optuna": "an adapter to one library",
     "bridges.tracking": "its public path",

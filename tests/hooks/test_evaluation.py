@@ -491,6 +491,17 @@ def test_its_outputs_cannot_be_fetched_in_a_step(trained):
         train(test, shown)
 
 
+def test_a_step_that_is_refused_has_drawn_from_no_input(caplog):
+    graph = rh.graph(lambda w, x: (w + x, {"x": x}), w=0.0, data=lambda step: iter([1.0, 2.0]))
+    with graph.as_default():
+        tested = rh.EvaluationHook(lambda w, x: {"w": w * x}, [1.0], every_n_steps=9)["w"]
+        with rh.MonitoredSession() as session:
+            with pytest.raises(ValueError, match="must not draw from"):
+                session.run(["train_op", tested])
+            assert session.run("x") == 1.0
+    assert "goes by the global step" not in caplog.text
+
+
 @pytest.mark.every_engine
 def test_its_step_and_keys(trained, engine):
     def test_step(step, key, x, y):

@@ -143,6 +143,21 @@ def test_a_subclass_of_looper_is_told_of_start_and_stop(coord: Coordinator) -> N
     assert calls == ["start", "run", "stop"]
 
 
+def test_a_looper_without_a_pause_asks_without_a_lock() -> None:
+    class Asked(Coordinator):
+        def should_stop(self) -> bool:
+            me = threading.current_thread()
+            other = threading.Thread(target=self.has_registered, args=(me,), daemon=True)
+            other.start()
+            other.join(2)
+            waits.append(other.is_alive())
+            return True
+
+    waits: list[bool] = []
+    LooperThread.loop(Asked(), None, lambda: None).join(TIMEOUT)
+    assert waits == [False]
+
+
 def test_arguments_of_a_looper(coord: Coordinator) -> None:
     with pytest.raises(ValueError, match="coord"):
         LooperThread("coord", None)  # type: ignore[arg-type]

@@ -66,3 +66,9 @@ def test_what_is_configured_later_takes_over(between, expected):
     found = lines(between=between)
     assert [it for it in found if "line" in it] == expected
     assert found[-1] == "root a warning"
+
+
+def test_another_session_leaves_the_level_as_the_program_has_set_it():
+    again = "rh.MonitoredSession().close()"
+    found = lines(between=f"logging.getLogger('runhooks').setLevel(logging.NOTSET); {again}")
+    assert [it for it in found if "line" in it] == ["the line"]

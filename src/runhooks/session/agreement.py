@@ -20,7 +20,8 @@ from runhooks.ranks import Group
 from runhooks.ranks.decisions import STOP, Decisions
 from runhooks.session.hook_list import HookList, caught
 from runhooks.session.hooked import LiveSession
-from runhooks.session.scheduled_hook import RankPlacement, SharedEpochs
+from runhooks.session.scheduled_hook import RankPlacement
+from runhooks.session.shared_epochs import SharedEpochs
 from runhooks.trigger import Due, Timer, Trigger
 
 

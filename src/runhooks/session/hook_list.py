@@ -83,7 +83,7 @@ class HookList:
     """Makes the calls to hooks outside of runs, in their order, and names each hook in its errors.
 
     Hooks that are given here take part in every run; one that joins later only in runs that name
-    it.
+    it. ``is_nested``: they are those of a ``NestedLoop``.
     """
 
     def __init__(self, hooks: Iterable[SessionRunHook] | None, *, is_nested: bool = False) -> None:
@@ -406,7 +406,7 @@ def until_stop(
 class NestedLoop:
     """Loops over a raw session with hooks of its own, to which each loop is a session.
 
-    The hooks of the training are not called.
+    The hooks of the training are not called. The states of its own are in no checkpoint.
     """
 
     def __init__(self, hooks: Iterable[SessionRunHook] | None) -> None:
@@ -427,8 +427,8 @@ class NestedLoop:
         hooked, coord, runs = session.hooked, session.coord, 0
         try:
             self._hooks.start(session)
-            runs_to_make = map(SessionRunArgs, fetches, feeds)
             try:
+                runs_to_make = map(SessionRunArgs, fetches, feeds)
                 while hooked.stop_reason is None and not coord.should_stop():
                     take(hooked.run_with_hooks(next(runs_to_make)))
                     runs += 1

@@ -22,13 +22,8 @@ from runhooks.errors import good_ends
 from runhooks.graph.base import StepPart
 from runhooks.graph.engine import BoundedCache
 from runhooks.graph.nest import structure_key
-from runhooks.session.scheduled_hook import (
-    NextDue,
-    RankPlacement,
-    ScheduledHook,
-    SharedEpochs,
-    note_hook,
-)
+from runhooks.session.scheduled_hook import NextDue, RankPlacement, ScheduledHook, note_hook
+from runhooks.session.shared_epochs import SharedEpochs
 from runhooks.session.threads import Coordinator
 from runhooks.session.turn import (
     Answering,
@@ -84,8 +79,8 @@ class HookedSession:
     Attributes:
         runs: The number of runs it has made, not counting those that named their hooks.
         stride: How many steps the last run made, and so the next is expected to.
-        data_end: Why the data have no further element, or None. Another run may be made, and raises
-            OutOfRangeError.
+        data_end: Why the data have no further element, or None. Unlike after a hook has asked to
+            stop, another run may be made, and raises OutOfRangeError.
         within_step: Whether the last run was a part of a step, as when gradients accumulate. Hooks
             that go by steps or seconds, and signals, wait for its end.
         repeat: The turn that ``again`` can make without a look at what is due, or None.
@@ -247,7 +242,10 @@ class HookedSession:
         return bool(self._watching) or reached
 
     def ask(self, caller: SessionRunArgs, hooks: Sequence[ScheduledHook] | None = None) -> Asked:
-        """Ask the hooks that are due, of ``hooks`` or all unnamed ones, what they want of a run."""
+        """Ask the hooks that are due what they want of a run.
+
+        ``hooks``: those that may take part; None: all but those that have to be named.
+        """
         hooks = self._hooks if hooks is None else hooks
         is_named = hooks is not self._hooks
         watching = () if is_named else self._watching
@@ -286,7 +284,7 @@ class HookedSession:
         except (TypeError, ValueError) as error:
             self._merger.note_bad_requests(error, caller, turn.requests_of(requests))
             raise
-        except good_ends():  # which a loop may catch
+        except good_ends():  # a loop may catch it and go on, so it is noted
             self._note_data_end(turn)
             raise
         with self._lock:
@@ -386,7 +384,8 @@ class HookedSession:
     def _may_ask(self, hook: ScheduledHook, epochs: float | Fraction) -> bool:
         """Return whether the next run has a later result for ``hook`` than one held back, if any.
 
-        That is the run which ends an epoch: the last one in the iteration.
+        That is the run which ends an epoch: the last one in the iteration. A hook that has acted
+        before the run, and is due at another time now, does not wait.
         """
         held = self._held_back.get(hook)
         if held is None or hook.epoch > held.epochs:
@@ -500,9 +499,10 @@ class HookedSession:
             return
         self._warned_of_iteration = True
         _log.warning(
-            "%s was saved in the middle of an iteration, which a loop that resumes there begins "
-            "anew: it feeds several runs before it calls should_stop() again. Make these inside "
-            "`with session.iteration():`, which saves after the last one",
+            "%s was saved in the middle of an iteration: the loop feeds several runs before it "
+            "calls should_stop() again. A loop that resumes there begins the iteration anew, and "
+            "its result differs. Make these runs inside `with session.iteration():`, which saves "
+            "after the last one",
             self._raw.checkpoint,
         )
 
@@ -524,7 +524,7 @@ class HookedSession:
             if run is None or caller.options is not None or not turn.recurs():
                 return
             if self.stop_reason is not None or (self._iteration.is_open and self._held_back):
-                return  # the first run after an iteration has other hooks
+                return  # a stop was asked for, or the first run after the iteration has other hooks
             if run.steps != self.stride and (run.steps or self.due.step != math.inf):
                 return  # hooks have made steps, or it makes none
             draws = turn.turns.draws

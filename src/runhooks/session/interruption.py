@@ -1,8 +1,7 @@
-"""What a session sets up in its process: handlers of SIGTERM and Ctrl-C, and of the log."""
+"""``Interruption``: SIGTERM and Ctrl-C end a loop well instead of in the middle of a step."""
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import sys
@@ -17,16 +16,16 @@ from runhooks.stores.interruption import interrupt
 
 
 class Interruption:
-    """Inside ``with``, SIGTERM and the first SIGINT call the method ``on_interrupt(number)``.
+    """Inside ``with``, SIGTERM and the first SIGINT call ``on_interrupt(number)``, a bound method.
 
     It is called in the main thread between two bytecodes, and must neither wait nor take a lock.
     The second SIGINT raises KeyboardInterrupt at once. A handler of the user is called after it; an
-    ignored signal stays ignored. From then on a handler of SIGCHLD raises no more: torch's would
-    break the step because a worker of a loader has got the signal too.
+    ignored signal stays ignored. After the first signal a handler of SIGCHLD raises no more:
+    torch's would break the step because a worker of a loader has got the signal too.
 
     In any other thread, or in a forked child, this does nothing. Several may be left in any order
     and in any thread: a handler that is still installed then does what the one before it would have
-    done. It is left as well when the object of the method is gone.
+    done. One is left as well when the object of the method is gone.
     """
 
     def __init__(self, on_interrupt: Callable[[int], object]) -> None:
@@ -119,51 +118,3 @@ def _hand_on(number: int, frame: FrameType | None, handler: Any) -> None:
     else:  # the system's own, which cannot be called from here
         signal.signal(number, handler)
         signal.raise_signal(number)
-
-
-_log = logging.getLogger("runhooks")
-_lock = threading.Lock()
-
-
-class _PlainLines(logging.Handler):
-    """Writes to what ``sys.stderr`` is when a line comes, until the program has handlers."""
-
-    sets_level = False  # of the log
-
-    def emit(self, record: logging.LogRecord) -> None:
-        try:
-            sys.stderr.write(f"{self.format(record)}\n")
-        except Exception:  # noqa: BLE001 - as all handlers: a log must not end a training
-            self.handleError(record)
-
-
-_PLAIN_LINES = _PlainLines()
-
-
-def show_log() -> None:
-    """Show lines of level INFO, which Python would drop, if no logging has been set up."""
-    with _lock:
-        if not _is_configured():
-            _log.addHandler(_PLAIN_LINES)
-            _log.addFilter(_step_aside)
-            if _log.level == logging.NOTSET:
-                _log.setLevel(logging.INFO)
-                _PLAIN_LINES.sets_level = True
-
-
-def _is_configured() -> bool:
-    others = [it for it in _log.handlers if it is not _PLAIN_LINES]
-    return bool(others or logging.getLogger().handlers or not _log.propagate)
-
-
-def _step_aside(record: logging.LogRecord) -> bool:
-    """Take the handler away once there are others; asked about a record before they are."""
-    if not _is_configured():
-        return True
-    with _lock:
-        _log.removeHandler(_PLAIN_LINES)
-        _log.removeFilter(_step_aside)
-        if _PLAIN_LINES.sets_level and _log.level == logging.INFO:
-            _log.setLevel(logging.NOTSET)
-        _PLAIN_LINES.sets_level = False
-    return record.levelno >= _log.getEffectiveLevel()

@@ -24,7 +24,8 @@ from runhooks.ranks import Group, current_group
 from runhooks.session.agreement import Agreement, stopped
 from runhooks.session.hook_list import HookList, caught, raise_first, thread_failure
 from runhooks.session.hooked import ANOTHER, Iteration, LiveSession
-from runhooks.session.interruption import Interruption, show_log, tell_stopping
+from runhooks.session.interruption import Interruption, tell_stopping
+from runhooks.session.plain_log import show_log
 from runhooks.session.recoverable import RecoverableSession, RecoveryPolicy, run_watched
 from runhooks.session.scaffold import ChiefSessionCreator, Scaffold, SessionCreator, opener_of
 from runhooks.session.threads import Coordinator
@@ -66,7 +67,7 @@ _log = logging.getLogger("runhooks")
 
 
 class CoordinatedCreator(NamedTuple):
-    """What TensorFlow's session has by this name; None after its end."""
+    """The raw session and its coordinator, as TensorFlow's has them; None after its end."""
 
     tf_sess: RawSession | None
     coord: Coordinator | None
@@ -232,7 +233,7 @@ class MonitoredSession(CallableRuns):
     def run_step_fn(self, step_fn: Callable[..., Any]) -> Any:
         """Call ``step_fn(step_context)`` and return its result.
 
-        Its only argument must have that name, as in TensorFlow. It may run the raw
+        Its only argument must be called ``step_context``, as in TensorFlow. It may run the raw
         ``step_context.session``, and call ``step_context.run_with_hooks``.
 
         Raises:
@@ -289,7 +290,7 @@ class MonitoredSession(CallableRuns):
     def request_stop(self, reason: str = "request_stop was called") -> None:
         """Make ``should_stop()`` true. Any thread or signal handler may call it.
 
-        All ranks that train together stop before the same run. It refuses neither runs nor
+        All ranks that train together stop before the same run. A request refuses neither runs nor
         iterations: a loop that never calls ``should_stop()`` goes on, unlike after a signal.
         """
         (self._agreement or self._stop).ask(reason)
@@ -442,8 +443,8 @@ class MonitoredSession(CallableRuns):
         """Return whether a loop that ``error`` has ended was at its end, and is to be saved.
 
         So is one whose input fails before a step begins, after a stop was requested: a signal to
-        the process group also ends the workers of a loader. If the session is lost, the steps since
-        the last checkpoint may be missing.
+        the process group also ends the workers of a loader. One whose session is lost is not: the
+        steps since the last checkpoint may be missing.
         """
         if isinstance(error, good_ends()):
             return True

@@ -162,7 +162,10 @@ class RecoverableSession:
         return self.call(partial(run_watched, caller=caller))
 
     def finish(self, reason: str) -> None:
-        """Replace no session any more; ``reason`` ends the waits of a thread that does so now."""
+        """Replace no session any more; wait until a thread that does so now is done.
+
+        ``reason`` ends its waits.
+        """
         with self._changed:
             self._is_over = True
             if self._replacer not in (None, threading.get_ident()):

@@ -1,4 +1,4 @@
-"""``PlannedRun``: a plan made ready to run; ``BoundRun``: its run in one session.
+"""``PlannedRun``: a plan made ready to run; ``BoundRun``: its run in one session; checks of feeds.
 
 feeds, inputs, counters -> head (host) -> body (engine) -> tail (host) -> all variables at once
 """

@@ -306,8 +306,8 @@ class OwnOpener(SessionOpener):
     def check_target(self, master: str, config: Any) -> None:
         if master:
             raise ValueError(
-                f"master must be left out, got {master!r}: this engine computes in this process; "
-                "a directory is checkpoint_dir="
+                f"master must be left out, got {master!r}: this engine computes in this process "
+                "and connects to no server; a directory is given as checkpoint_dir="
             )
         if config is not None:
             raise ValueError(

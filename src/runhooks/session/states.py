@@ -153,8 +153,8 @@ class SavedVariables(NamedTuple):
     ) -> dict[Variable, Any]:
         """Return new values, made of ``arrays``; ``is_given``: as in ``Snapshot``.
 
-        Sums of means, and moving ``averages``, may be missing on one side: what is reported or
-        averaged of a training makes it no other.
+        Sums of means, and moving ``averages``, may be missing on one side: neither what is reported
+        nor what is averaged makes it another training.
 
         Raises ValueError naming the arrays that are missing, of another shape or dtype, or that,
         with ``all_arrays``, belong to no variable.
@@ -378,13 +378,14 @@ class SessionInputs:
         Raises ValueError if a run that makes a step draws from the data of an evaluation.
         """
         theirs = self._graph.get_collection(GraphKeys.EVALUATION_INPUTS) if makes_step else ()
-        for op in operations:
+        for op in operations:  # all of them, before one is noted
             if op in theirs:
                 raise ValueError(
                     f"a run that makes a step must not draw from {op.name!r}, the data of an "
                     "EvaluationHook, which would end the training: fetch what its test step "
                     "returns in an evaluation, with summary_op or one of its hooks"
                 )
+        for op in operations:
             by_steps = self._drawn_by_steps.setdefault(op, makes_step)
             if by_steps != makes_step and self.opened[op].by_step and not self._warned_of_draws:
                 self._warned_of_draws = True
@@ -451,7 +452,8 @@ class SessionInputs:
                 self._positions[name]["ended"] = True
             elif drawn and not is_done:
                 if name == epochs_name:
-                    self._positions.pop(EPOCH, None)  # so do its means
+                    # Means and other states of the epoch begin anew, too.
+                    self._positions.pop(EPOCH, None)
                 _log.info(
                     "the input %r begins its epoch %d anew: %d ranks have saved the checkpoint of "
                     "step %d, and there are %d, each of which draws other elements",

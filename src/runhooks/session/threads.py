@@ -133,8 +133,7 @@ class Coordinator:
 
         Raises:
             BaseException: The error that was given to ``request_stop``.
-            RuntimeError: Naming threads that still run, as the calling one does if it is among
-                them.
+            RuntimeError: If threads still run, perhaps the calling one; it names them.
         """
         with self._lock:
             waited_for = [t for t in self._registered_threads.union(threads or ()) if t.is_alive()]
@@ -227,7 +226,7 @@ class LooperThread(threading.Thread):
             raise ValueError(f"args={args!r} and kwargs={kwargs!r} need a target to be given to")
         super().__init__(daemon=True)
         self._coord = coord
-        self._interval_secs = timer_interval_secs or 0.0
+        self._interval_secs = timer_interval_secs
         self._call = (target, tuple(args or ()), dict(kwargs or {}))
         coord.register_thread(self)
 
@@ -248,8 +247,8 @@ class LooperThread(threading.Thread):
         with self._coord.stop_on_exception():
             self.start_loop()
             next_time = clock.monotonic()
-            while not self._coord.wait_for_stop(max(0.0, next_time - clock.monotonic())):
-                next_time += self._interval_secs
+            while not self._stopped_before(next_time):
+                next_time += self._interval_secs or 0.0
                 self.run_loop()
             self.stop_loop()
 
@@ -264,3 +263,8 @@ class LooperThread(threading.Thread):
 
     def stop_loop(self) -> None:
         """Called when the thread stops on request."""
+
+    def _stopped_before(self, moment: float) -> bool:
+        if self._interval_secs is None:
+            return self._coord.should_stop()  # without a lock
+        return self._coord.wait_for_stop(max(0.0, moment - clock.monotonic()))
