@@ -1,5 +1,6 @@
 """One process at a time saves checkpoints in a directory."""
 
+import fcntl
 import os
 import resource
 import shutil
@@ -271,6 +272,15 @@ def test_a_child_that_does_not_end_is_waited_for_in_vain(locked_by_a_child, tmp_
         with pytest.raises(RuntimeError, match="another process.* is_chief"):
             train(tmp_path)
     locked_by_a_child()
+
+
+def test_an_owner_with_an_impossible_number_is_not_waited_for(tmp_path, monkeypatch):
+    monkeypatch.setattr("time.sleep", lambda secs: pytest.fail("it waits"))
+    with (tmp_path / ".chief.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        print(f"process {10**12} on {socket.gethostname()}", file=file, flush=True)
+        with pytest.raises(RuntimeError, match="another process.* is_chief"):
+            DirectoryLock(tmp_path).acquire()
 
 
 def test_of_two_sessions_that_begin_at_once_one_is_refused(tmp_path, monkeypatch):

@@ -13,7 +13,7 @@ import pytest
 import runhooks as rh
 from runhooks import stores
 from runhooks.stores import RetryPolicy, open_store
-from runhooks.stores.interruption import forget_interrupt
+from runhooks.stores.interruption import forget_interrupt, interrupt
 
 LIMIT_SECS = 120
 PROGRAM = Path(__file__).with_name("training_program.py")
@@ -117,6 +117,15 @@ def test_after_a_ctrl_c_nothing_is_repeated_until_the_store_answers(bucket, prox
     proxy.fail("503", 3)
     store.put("k", b"content")
     assert store.read("k") == b"content"
+
+
+def test_after_a_ctrl_c_the_first_request_to_an_open_store_is_not_repeated(bucket, proxy):
+    store = open_store(f"{bucket}/run", RetryPolicy(60, 0.01, 0.01))
+    interrupt()
+    proxy.fail("503", 3)
+    with pytest.raises(OSError, match="Reduce your request rate"):
+        store.put("k", b"content")
+    assert len(proxy.requests) == 1
 
 
 def test_reading_in_several_threads_is_interrupted(bucket, proxy, silence):

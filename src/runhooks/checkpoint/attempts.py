@@ -104,7 +104,7 @@ def discard(path: AnyPath) -> None:
 
 
 def sweep(directory: AnyPath) -> None:
-    """Remove what killed processes have left; those of other hosts a day later."""
+    """Remove what killed processes have left; what those of other hosts have left, a day later."""
     below: Iterable[AnyPath] = (
         directory.files() if isinstance(directory, StorePath) else directory.glob("*/attempt-*")
     )
@@ -178,7 +178,8 @@ def _with_header(content: Encoding) -> tuple[list[Any], FileDigest]:
 def _write(path: Path, content: Encoding) -> FileDigest:
     sums = []
     size = content.header_bytes
-    begun = -(-size // _PAGE_BYTES) * _PAGE_BYTES  # the header is written again
+    # Not the pages of the header: one that is changed again is written twice.
+    begun = -(-size // _PAGE_BYTES) * _PAGE_BYTES
     try:
         with _created(path) as file:
             file.seek(size)  # the header has the checksums of what follows

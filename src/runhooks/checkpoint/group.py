@@ -424,7 +424,8 @@ def read_for(group: Group, path: AnyPath, in_parts: bool = False) -> Snapshot:
     if group.is_chief:
         _log.info(
             "the checkpoint of step %s was saved by %d ranks, and there are %d: arrays are cut "
-            "anew, hooks get the chief's states, and random states derive from these",
+            "anew, hooks get the chief's states, and random states derive from these, the "
+            "rank and the step",
             *(manifest.global_step, manifest.ranks, group.size),
         )
     seed = _seed(snapshot, manifest.global_step)

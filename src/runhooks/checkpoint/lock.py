@@ -108,7 +108,7 @@ def _this_process() -> str:
 
 _NAME = ".chief.lock"
 _MOST_OWNER_BYTES = 1024
-_OWNER = re.compile(r"process (?P<pid>[0-9]+) on (?P<host>.+)")
+_OWNER = re.compile(r"process (?P<pid>[0-9]{1,9}) on (?P<host>.+)")
 _DYING_SECS = 10  # that a forked child may take to let go
 
 
@@ -145,9 +145,10 @@ _sole: weakref.WeakValueDictionary[str, DirectoryLock] = weakref.WeakValueDictio
 class DirectoryLock:
     """A lock on a directory of checkpoints, shared within this process except by ``sole`` users.
 
-    In a group of ranks, the chief alone takes it. It ends with the process; one that a child forked
-    just then still holds is waited for. Where there are no locks, nothing is locked. A directory in
-    a store is claimed, unless ``claims`` is False: whoever comes later has it.
+    In a group of ranks, the chief alone takes it. It ends with the process; if a child that was
+    just being forked still holds it, ``acquire`` waits for the child. Where there are no locks,
+    nothing is locked. A directory in a store is claimed, unless ``claims`` is False: whoever comes
+    later has it.
     """
 
     def __init__(

@@ -65,7 +65,7 @@ class KeepEvery:
     """Keeps one checkpoint every ``hours`` hours.
 
     The first one saved that long after the previous one kept, or after the start of the series.
-    After one of a clock that was ahead, none are kept until the clock has caught up.
+    After a save by a clock that was ahead, it keeps none until the clock has caught up.
     """
 
     hours: float
@@ -131,6 +131,7 @@ class KeepBest:
 
     @property
     def name(self) -> str:
+        """The name of its metric."""
         return self.metric.name
 
     def is_among_best(self, step: int) -> bool:

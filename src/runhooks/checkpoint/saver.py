@@ -97,7 +97,7 @@ class BackgroundSave:
         else:
             self._forget()
         finally:
-            del self._save
+            del self._save  # frees what it has written
             self._ended.set()
 
     def _forget(self) -> None:
@@ -141,9 +141,9 @@ class Saver:
         keep_checkpoint_every_n_hours: Also keep one older checkpoint every this many hours.
         keep: Rules such as ``KeepLast(3)`` instead of the two numbers. A checkpoint is kept if any
             rule wants it, and the newest always is.
-        asynchronous: Whether ``save`` returns as soon as it has copied the values, while a thread
-            writes them. The next ``save``, ``restore`` or ``wait`` waits for it and raises its
-            error.
+        asynchronous: Whether ``save`` returns as soon as it has the values. Those that later
+            runs change are copied, to memory that the next save reuses. A thread writes them; the
+            next ``save``, ``restore`` or ``wait`` waits for it and raises its error.
 
     Raises:
         TypeError: An argument has the wrong type.
@@ -184,7 +184,7 @@ class Saver:
     def last_checkpoints(self) -> list[str]:
         """The paths of the checkpoints that still exist, oldest first for each ``save_path``.
 
-        Those of earlier processes are included after the first ``save``, one being saved is not.
+        Those of earlier processes are included after the first ``save``; one being saved is not.
         """
         return [str(it.path) for _, series in self._series.values() for it in series.saved]
 

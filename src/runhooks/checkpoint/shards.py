@@ -48,7 +48,10 @@ Block = tuple[int, Start, Start]
 
 
 class Overlap(NamedTuple):
-    """What a block of ``rank`` has of a part of its array: ``common``, a shape, from ``first``."""
+    """What a block of ``rank``, at ``start`` and of ``shape``, has of a part of its array.
+
+    That is ``common``, a shape, from the index ``first`` of the array.
+    """
 
     rank: int
     start: Start

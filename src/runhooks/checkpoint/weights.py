@@ -74,7 +74,7 @@ class Weights(ABC):
 
     @abstractmethod
     def stream(self, wanted: Collection[str]) -> Named:
-        """Yield the arrays ``wanted``, names in ``specs``, in any order; none share memory."""
+        """Yield the arrays ``wanted``, names in ``specs``, in any order; none overlap."""
 
     def read(self, wanted: Collection[str]) -> dict[str, NDArray[Any]]:
         read = dict(self.stream({self.same.get(name, name) for name in wanted}))
@@ -350,6 +350,7 @@ def export(
         ValueError: ``only`` names something that is not there, ``path`` has another ending, or the
             format cannot hold the name of an array.
         TypeError: The format cannot hold an array.
+        ImportError: ``source`` is a file of PyTorch, which is not installed.
         OSError: The file cannot be written.
     """
     arguments.given(path=path)
@@ -374,7 +375,8 @@ def _names_in_file(found: Mapping[str, str]) -> dict[str, str]:
     if len(names) < len(found):
         alone, other = found[""], found[found[""].rpartition("/")[2]]
         raise ValueError(
-            f"only: {alone!r} and {other!r} would have one name in the file: give {[alone]}"
+            f"only: {alone!r} and {other!r} would have one name in the file: give {[alone]}, which "
+            "leaves both their names"
         )
     return names
 

@@ -50,6 +50,7 @@ def file_system(url: str) -> tuple[Any, str]:
     scheme = scheme_of(url)
     try:
         core = import_module("fsspec.core")
+        # What is listed must be what is there now.
         fs, root = core.url_to_fs(url, use_listings_cache=False, **_fewer_retries(scheme))
     except ImportError as error:
         needed = f"fsspec {_INSTALL.get(cloud_of(url), '')}".rstrip()

@@ -287,6 +287,7 @@ def _part(path: AnyPath) -> Iterator[Path]:
         with tempfile.TemporaryDirectory() as folder:
             part = Path(folder, "part")
             yield part
+            # Not read as a whole: it may be large.
             content = np.memmap(part, np.uint8, mode="r") if part.stat().st_size else b""
             path.write_bytes(content)
         return

@@ -26,7 +26,7 @@ from runhooks.stores.backend import (
     is_transient,
     lacks_credentials,
 )
-from runhooks.stores.urls import is_url, joined, normal, scheme_of, top_of
+from runhooks.stores.urls import is_url, joined, normal, top_of
 
 _log = logging.getLogger("runhooks")
 
@@ -39,7 +39,8 @@ class RetryPolicy:
     answer. Errors that a retry cannot change, such as denied access, are raised immediately.
 
     Args:
-        secs: How long after the first failure since the last answer tries may begin. 0: one try.
+        secs: For how long tries may begin, from the first failure after the last answer. 0: one
+            try.
         first_wait_secs: The wait before the second try. Each further wait doubles, less a random
             part of at most half.
         longest_wait_secs: The longest wait.
@@ -116,13 +117,17 @@ _SLOW_BYTES_A_SEC = 1 << 20
 _INTERRUPTED = "the program was interrupted before the store answered"
 
 
-def _ask(request: Callable[[], AnyResult], url: str, policy: RetryPolicy, nbytes: int) -> AnyResult:
+def _ask(
+    request: Callable[[], AnyResult],
+    url: str,
+    policy: RetryPolicy,
+    patience: _Patience,
+    nbytes: int,
+) -> AnyResult:
     """Return what ``request()``, which moves ``nbytes``, returns in the end.
 
     Raises the last error as an OSError whose ``filename`` is ``url``, or ImportError.
     """
-    bucket = url.partition("://")[2].partition("/")[0]
-    patience = _known.setdefault(f"{scheme_of(url)}://{bucket}", _Patience())
     if policy is _INITIAL and not patience.has_answered:
         policy = _UNTIL_THE_FIRST_ANSWER
     since, wait_secs = clock.monotonic(), policy.first_wait_secs
@@ -194,7 +199,8 @@ def open_store(url: str | os.PathLike[str], retry: RetryPolicy | None = None) ->
 
     Args:
         url: Such as ``s3://bucket/run``, ``gs://``, ``az://`` or ``memory://``.
-        retry: How long requests are repeated. None: as ``set_retry_policy`` says.
+        retry: How long requests are repeated. None: as ``set_retry_policy`` says, else 300 s, or
+            10 s until the store has answered once.
 
     Raises:
         ImportError: The library for the scheme is not installed.
@@ -221,8 +227,11 @@ class Store:
     """
 
     def __init__(self, url: str, retry: RetryPolicy) -> None:
+        #: Where the objects are.
         self.url = url
         self._retry = retry
+        # Now: a Ctrl-C may come before the first request.
+        self._patience = _known.setdefault(top_of(url)[0], _Patience())
         self._open()
 
     def __repr__(self) -> str:
@@ -235,6 +244,7 @@ class Store:
         return other
 
     def url_of(self, key: str) -> str:
+        """Return the URL of the object ``key``."""
         return joined(self.url, key)
 
     def put(self, key: str, data: Buffer | Sequence[Buffer]) -> None:
@@ -278,6 +288,7 @@ class Store:
         _together(fill, range(0, size, part))
 
     def stat(self, key: str) -> StoredObject:
+        """Return the size and the time of the object ``key``."""
         return self._call(key, lambda backend: backend.stat(key))
 
     def objects(self, folder: str = "") -> list[StoredObject]:
@@ -322,7 +333,7 @@ class Store:
             self._open()
         url, backend = self.url_of(key), self._backend
         try:
-            return _ask(lambda: request(backend), url, self._retry, nbytes)
+            return _ask(lambda: request(backend), url, self._retry, self._patience, nbytes)
         except PermissionError as error:
             if error.__cause__ is not None and lacks_credentials(error.__cause__):
                 self._opened_by = None  # there may be some at the next request

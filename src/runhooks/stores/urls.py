@@ -39,7 +39,7 @@ def is_url(place: str | os.PathLike[str]) -> bool:
     if (shown := _shown(text)) != text:
         raise ValueError(
             f"{shown!r} must have no password and no query, which would be in logs and files: "
-            "give *** to fsspec, as with FSSPEC_FTP_PASSWORD in the environment"
+            "give what *** stands for to fsspec, as with FSSPEC_FTP_PASSWORD in the environment"
         )
     return True
 
@@ -67,7 +67,10 @@ def cloud_of(url: str) -> str:
 
 
 def without_file_scheme(place: str | os.PathLike[str]) -> str | os.PathLike[str]:
-    """Return the path, an absolute one, in ``file://<path>``; anything else unchanged."""
+    """Return the path in ``file://<path>``; anything else unchanged.
+
+    Raises ValueError if it is not absolute.
+    """
     if scheme_of(place) != _FILE:
         return place
     path = os.fspath(place)[len("file://") :]
