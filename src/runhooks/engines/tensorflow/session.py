@@ -1,4 +1,4 @@
-"""Sessions of a ``tf.Graph``: ours, whose runs are callables, others, and how they are opened."""
+"""Sessions of a ``tf.Graph``: ours, whose runs are callables, and those of others; their opener."""
 
 from __future__ import annotations
 
