@@ -17,7 +17,7 @@ from bench.table import Growth, Table, tabulated
 
 _COMMAND = MEASURED.format(
     imports="import io, os\n"
-    "import runhooks.cli.app\n"
+    "import runhooks.cli.{module}\n"
     "from contextlib import redirect_stdout, suppress\n"
     "from runhooks import events\n"
     "from runhooks.cli import main\n"
@@ -36,8 +36,12 @@ _ACCUMULATOR = MEASURED.format(
 )
 
 
-def command(name: str, *options: str) -> Contender:
-    program = _COMMAND.replace("{command}", name).replace("{options}", repr(options))
+def command(module: str, name: str, *options: str) -> Contender:
+    program = (
+        _COMMAND.replace("{module}", module)
+        .replace("{command}", name)
+        .replace("{options}", repr(options))
+    )
     return Contender(f"runhooks {name}", reading(program))
 
 
@@ -51,9 +55,9 @@ def grown(
 ) -> Iterator[Growth]:
     """Yield the growth of seconds and of megabytes."""
     contenders = [
-        command("show"),
-        command("compare"),
-        command("export", "--csv"),
+        command("tables", "show"),
+        command("tables", "compare"),
+        command("export", "export", "--csv"),
         Contender("EventAccumulator of runhooks", reading(_ACCUMULATOR)),
     ]
     seconds, megabytes = list[Table](), list[Table]()

@@ -95,6 +95,11 @@ def test_states_go_on_from_a_checkpoint_as_if_there_had_been_none(step, start, t
     assert described(rh.load(tmp_path)["state"]) == described(expected)
 
 
+def test_an_integer_that_jax_cannot_promote_is_refused():
+    with pytest.raises(ValueError, match="no available implicit dtype promotion"):
+        rh.jax.graph(lambda state: (jnp.asarray(100), {}), state=jnp.zeros((), "int4"))
+
+
 def test_number_that_the_checkpoint_has_in_an_unfitting_dtype_is_refused(tmp_path):
     def graph(start):
         return rh.jax.graph(lambda w: w + 1, w=start)

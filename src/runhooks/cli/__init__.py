@@ -1,4 +1,4 @@
-"""The ``runhooks`` command, with the extra ``cli``."""
+"""The ``runhooks`` command, of which all but ``doctor`` needs the extra ``cli``."""
 
 from __future__ import annotations
 

@@ -119,8 +119,9 @@ class _Array(NamedTuple):
 class _Report(NamedTuple):
     """A checkpoint; ``wall_time`` in seconds since the epoch, ``size`` in bytes.
 
-    ``step``: None if its graph had none. ``fault``: what is wrong with it, and may leave the fields
-    below empty; None if it is sound. ``states``: of which hooks and inputs it has them.
+    ``step``: None if its graph had none. ``fault``: what is wrong with it; None if it is sound.
+    What it makes unreadable is empty in other fields. ``states``: the names of the hooks and inputs
+    whose states it has.
     """
 
     path: AnyPath
@@ -135,7 +136,10 @@ class _Report(NamedTuple):
 
 
 def _inspect(checkpoint: Checkpoint) -> _Report:
-    """Read the files of ``checkpoint``; raise FileNotFoundError or NotFoundError without them."""
+    """Read the files of ``checkpoint``, and compare each with its checksum.
+
+    Raises FileNotFoundError or NotFoundError if it was removed in the meantime.
+    """
     path = checkpoint.path
     step = None if checkpoint.step < 0 else checkpoint.step
     about = _Report(path, step, checkpoint.wall_time, 0, None, {}, {}, [])

@@ -148,7 +148,10 @@ def at_step(value: float, step: int) -> str:
 
 
 def hparam(value: object) -> str:
-    """Return the value of a hyper-parameter; "" for None. Whole numbers keep all digits."""
+    """Return the value of a hyper-parameter; "" for None.
+
+    Whole numbers, such as seeds, keep all digits, floats only below 2**53.
+    """
     if isinstance(value, float):
         return str(int(value)) if value.is_integer() and abs(value) < _WHOLE else number(value)
     return "" if value is None else tag(str(value))
@@ -261,9 +264,10 @@ class Column(NamedTuple):
 
 
 def write_table(columns: Sequence[Column], curve: Callable[[int, int], str] | None = None) -> None:
-    """Print ``columns``, and what ``curve(row, width)`` draws, for which those of rank 3 make room.
+    """Print ``columns``, and what ``curve(row, width)`` draws.
 
-    The first holds names, which get lines of their own if nothing else helps.
+    For the latter, columns of rank 3 and above make room. The first column holds names, which get
+    lines of their own if nothing else helps.
     """
     columns = [
         it._replace(title=printable(it.title), cells=[*map(printable, it.cells)]) for it in columns

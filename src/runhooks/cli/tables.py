@@ -13,23 +13,18 @@ from runhooks.cli import output
 from runhooks.cli.output import Column
 from runhooks.cli.plot import sparkline
 from runhooks.cli.runs import (
-    Extreme,
-    Goal,
-    Goals,
     Higher,
     Json,
     Lower,
     NamedRun,
     RunPath,
     RunPaths,
-    ScalarSummary,
     Tags,
-    best_first,
     hparams_of,
     no_such,
     read_runs,
-    summaries_of,
 )
+from runhooks.cli.summary import Extreme, Goal, Goals, ScalarSummary, best_first, summaries_of
 from runhooks.events.reading.messages import KINDS
 from runhooks.stores.path import AnyPath
 

@@ -45,7 +45,7 @@ def require_framework(engine: str) -> None:
 
 
 def framework_named(name: str) -> Framework:
-    """Import the framework of an engine; raise ImportError, or what a broken one raises."""
+    """Import and return an engine's framework; raise ImportError, or what a broken one raises."""
     require_framework(name)
     module = importlib.import_module(f"runhooks.engines.{_FRAMEWORKS.get(name, name)}.engine")
     framework: Framework = module.ENGINE

@@ -76,9 +76,10 @@ def check_leaf(name: str, path: str, old: Form, new: Form) -> None:
 
 
 def check_new_leaf(name: str, path: str, old: Form, new: Form) -> None:
-    """As ``check_leaf``, but also for a float of fewer bits, which a run has rounded.
+    """As ``check_leaf``, of what a run computed.
 
-    A single float32 may become a float64: it may have been a number of Python.
+    Raises also for a float of fewer bits, which has been rounded. A single float32 may become a
+    float64: it may have been a number of Python.
     """
     check_leaf(name, path, old, new)
     is_number = new[0] == () and str(new[1]).endswith("float32")

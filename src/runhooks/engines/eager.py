@@ -93,7 +93,7 @@ class EagerEngine(Engine):
         return lambda values: tuple([constant(arg) for arg in read(values)])
 
     def handed(self, op: Operation) -> ReadArgs:
-        """As ``reader``, of arguments that the function may change."""
+        """Return what reads the arguments of ``op``, which its function may change."""
         own = [(t, self._getter(t) if _is_held(t) or _is_key(t) else _same) for t in op.inputs]
         if all(get is _same for _, get in own):
             return op.read_args
@@ -113,7 +113,7 @@ class EagerEngine(Engine):
         return self.map_leaves(self._own_leaf, value)
 
     def own_key(self, key: Any) -> Any:
-        """Return a copy of a random key: what one reader draws must not depend on another's."""
+        """Return a copy of a random key: no reader's draws may depend on another's."""
         return copy.deepcopy(key)
 
     def fetched(self, tensor: Tensor) -> Callable[[Any], Any]:
@@ -143,7 +143,7 @@ class EagerEngine(Engine):
         return self.with_leaves(value, [self.initial_leaf(name, *leaf) for leaf in leaves])
 
     def initial_leaf(self, name: str, path: str, leaf: Any) -> Any:
-        """Return a copy of a leaf of an initial value; raise TypeError if it is none of numbers."""
+        """Return a copy of a leaf of an initial value; raise TypeError if it is not of numbers."""
         if self.arrays.owns(type(leaf)):
             return self.arrays.snapshot(leaf)
         self.check_initial_leaf(name, path, leaf)

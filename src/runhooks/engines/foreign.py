@@ -1,4 +1,7 @@
-"""Graphs, sessions and groups of frameworks, which a program that has one has imported."""
+"""Graphs, sessions and groups of a framework, found without importing it.
+
+A program that has one has imported the framework.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +29,11 @@ def graph_of(graph: Any) -> BaseGraph:
     """
     if isinstance(graph, BaseGraph):
         return graph
-    if isinstance(found := _known(graph), BaseGraph):
-        return found
-    raise TypeError(f"graph must be a Graph, or TensorFlow's, got {graph!r}")
+    theirs = _tensorflow()
+    found: BaseGraph | None = None if theirs is None else theirs.known_graph(graph)
+    if found is None:
+        raise TypeError(f"graph must be a Graph, or TensorFlow's, got {graph!r}")
+    return found
 
 
 def session_of(session: Any) -> RawSession:
@@ -39,15 +44,11 @@ def session_of(session: Any) -> RawSession:
     """
     if isinstance(session, RawSession):
         return session
-    if isinstance(found := _known(session), RawSession):
-        return found
-    raise TypeError(f"session must be a RawSession, or TensorFlow's, got {session!r}")
-
-
-def _known(value: Any) -> Any:
-    """Return a graph or a session of TensorFlow as hooks ask of it; None if it is neither."""
     theirs = _tensorflow()
-    return None if theirs is None else theirs.known(value)
+    found: RawSession | None = None if theirs is None else theirs.known_session(session)
+    if found is None:
+        raise TypeError(f"session must be a RawSession, or TensorFlow's, got {session!r}")
+    return found
 
 
 def _tensorflow() -> Any:

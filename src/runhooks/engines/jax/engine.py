@@ -99,7 +99,7 @@ class JaxEngine(Engine):
         held = hold(value)
         _check_has_arrays(name, held, value)
         leaves = [_initial_leaf(name, p, leaf) for p, leaf in self.leaves(held).items()]
-        # In one call, which compiles nothing, as a copy of each would.
+        # In one call, which compiles nothing; a copy of each would be compiled.
         here = [leaf for leaf in leaves if not _is_spread(leaf)]
         copies = iter(cast(Any, jax).device_put(here, may_alias=False))
         copied = [jnp.copy(leaf) if _is_spread(leaf) else next(copies) for leaf in leaves]
@@ -310,8 +310,8 @@ def _structure(value: Any) -> Any:
 
 
 def _takes(old: Any, number: Any) -> bool:
-    is_integer = jnp.issubdtype(number.dtype, jnp.integer)
-    return bool(is_integer or jnp.promote_types(old.dtype, number.dtype) == old.dtype)
+    fits = jnp.promote_types(old.dtype, number.dtype) == old.dtype  # or raises
+    return bool(fits or jnp.issubdtype(number.dtype, jnp.integer))
 
 
 ENGINE = JaxEngine()

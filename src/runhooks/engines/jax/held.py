@@ -180,8 +180,11 @@ def _held(it: Any) -> Any:
     return it if isinstance(it, _NUMBERS) else _static_unless_array(it)
 
 
+_TRACED_OR_STATIC = (*_ARRAYS, Static)
+
+
 def _static_unless_array(it: Any) -> Any:
-    is_array = isinstance(it, (*_ARRAYS, Static)) or hasattr(it, "__jax_array__")
+    is_array = isinstance(it, _TRACED_OR_STATIC) or hasattr(it, "__jax_array__")
     return it if is_array else Static(it)
 
 

@@ -60,9 +60,9 @@ class Binding:
     indices: list[int] | None
     held: frozenset[Tensor] = frozenset()
 
-    def read(self, core: CoreResult) -> dict[Tensor, Any]:
+    def read(self, result: CoreResult) -> dict[Tensor, Any]:
         def array(leaf: Leaf) -> Any:
-            return core.new[leaf.index] if leaf.is_new else core.arrays[leaf.index]
+            return result.new[leaf.index] if leaf.is_new else result.arrays[leaf.index]
 
         return {tensor: jax.tree.map(array, tree) for tensor, tree in self.trees.items()}
 
@@ -74,9 +74,9 @@ class _Divider:
         self._body = body
         self._given = set(body.given)
         self._trees: dict[Tensor, Any] = {} if shapes is None else dict(shapes.layout.trees)
-        in_core = None if core is None else core.traced.body
-        self._core = set() if in_core is None else set(in_core.operations)
-        self._donated = set(in_core.assigned) if in_core is not None and in_core.donate else set()
+        of_core = None if core is None else core.traced.body
+        self._core = set() if of_core is None else set(of_core.operations)
+        self._donated = set(of_core.assigned) if of_core is not None and of_core.donate else set()
 
     def tree(self, tensor: Tensor) -> Any:
         """Return the value with ``Leaf``s in it; None if the core does not return it."""
@@ -234,11 +234,11 @@ class JaxBody(BoundBody):
             self._forms = forms_of(given)
         values: dict[Tensor, Any] = dict(zip(self._body.given, given, strict=True))
         assigned: dict[Variable, Any] = {}
-        in_core = [] if core is None else self._args_of(core.traced, settled, values)
+        core_args = [] if core is None else self._args_of(core.traced, settled, values)
         self._compute(binding.before, settled, values, assigned)
         if core is not None:
             step = core.step(binding.wide_for is not None, self._shardings)
-            *new, by_layout = step(*in_core, *core.traced.placed)
+            *new, by_layout = step(*core_args, *core.traced.placed)
             if core.traces.since is not None:
                 core.log(binding.wide_for)
             assigned |= core.traced.by_variable(new)
@@ -262,8 +262,8 @@ class JaxBody(BoundBody):
         self, core: CoreExecutable, binding: Binding, given: Sequence[Any]
     ) -> None:
         """Let the next run with such values call the core, if there is nothing else to do."""
-        body, in_core = self._body, core.traced.body
-        if binding.indices is None or (body.kept, body.given) != (in_core.kept, in_core.given):
+        body, of_core = self._body, core.traced.body
+        if binding.indices is None or (body.kept, body.given) != (of_core.kept, of_core.given):
             return
         call: Callable[..., list[Any]] = core.step(binding.wide_for is not None, self._shardings)
         jitted, placed, leaves = call, core.traced.placed, self._leaves
@@ -361,8 +361,8 @@ class JaxBody(BoundBody):
                     parts.append(self._executable(PartExecutable, part, party.name))
             read = {tensor: divider.tree(tensor) for tensor in (*party.fetches, *late.given)}
             read = {tensor: tree for tensor, tree in read.items() if tree is not None}
-            in_core = [it.index for it in jax.tree.leaves([*read.values()]) if not it.is_new]
-            if wide_for is None and max(in_core, default=-1) >= small:
+            indices = [it.index for it in jax.tree.leaves([*read.values()]) if not it.is_new]
+            if wide_for is None and max(indices, default=-1) >= small:
                 wide_for = party.name
             trees.update(read)
         only_reads = not before and not after and all(type(it) is Leaf for it in trees.values())

@@ -113,7 +113,10 @@ class PythonEngine(EagerEngine):
         return library_of(values).histogram(values)
 
     def start_profile(self, folder: Path, step: int) -> Callable[[], Path]:
-        """Profile this thread, in ``profile-<step>.pstats``; other threads show as waiting."""
+        """Write the calls of this thread to ``profile-<step>.pstats``.
+
+        Waiting for another thread is time of the call that waits.
+        """
         if sys.getprofile() is not None:
             raise RuntimeError("another Python profiler is running in this thread")
         profile = cProfile.Profile()

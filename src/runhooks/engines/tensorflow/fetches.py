@@ -25,7 +25,7 @@ _READERS = {
 }
 _INCREASES = {"AssignAdd", "AssignAddVariableOp"}
 _SETS = {"Assign", "AssignVariableOp"}
-#: Operations that have changed it when they end. A branch, a loop or a call may end before.
+#: Operations that have changed the variable when they end. A branch, loop or call may end before.
 _ASSIGNS = {*_INCREASES, *_SETS, "AssignSub", "AssignSubVariableOp"}
 _CALLS = {"PartitionedCall", "StatefulPartitionedCall"}
 

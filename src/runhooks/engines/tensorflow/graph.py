@@ -244,8 +244,11 @@ def current_graph() -> TensorFlowGraph | None:
     return None if getattr(graph, "building_function", False) else graph_of(graph)
 
 
-def known(value: Any) -> Any:
-    """Return a ``tf.Graph``, or a session of one, as hooks ask of it; None if it is neither."""
-    if isinstance(value, tf.Graph):
-        return graph_of(value)
-    return observed(value) if isinstance(getattr(value, "graph", None), tf.Graph) else None
+def known_graph(graph: Any) -> TensorFlowGraph | None:
+    """Return a ``tf.Graph`` as hooks ask of it; None if it is none."""
+    return graph_of(graph) if isinstance(graph, tf.Graph) else None
+
+
+def known_session(session: Any) -> Any:
+    """Return a session of a ``tf.Graph`` as hooks ask of it; None if it is none."""
+    return observed(session) if isinstance(getattr(session, "graph", None), tf.Graph) else None

@@ -1,4 +1,4 @@
-"""Sessions of a ``tf.Graph``: how they are opened, ours, whose runs are callables, and others."""
+"""Sessions of a ``tf.Graph``: ours, whose runs are callables, and those of others; their opener."""
 
 from __future__ import annotations
 
@@ -16,12 +16,6 @@ from tensorflow.core.protobuf import config_pb2
 from tensorflow.python.client.session import SessionInterface
 
 from runhooks.contract import PreparedRun
-from runhooks.engines.tensorflow.engine import (
-    check_no_other_checkpoints,
-    check_saver,
-    check_scheme,
-    respell_checkpoints,
-)
 from runhooks.engines.tensorflow.fetches import (
     UNCHANGED,
     AnalyzedGraph,
@@ -30,6 +24,12 @@ from runhooks.engines.tensorflow.fetches import (
     StepChange,
     analyzed,
     make_plan,
+)
+from runhooks.engines.tensorflow.files import (
+    check_no_other_checkpoints,
+    check_saver,
+    check_scheme,
+    respell_checkpoints,
 )
 from runhooks.engines.tensorflow.session_state import SessionState
 from runhooks.errors import FailedPreconditionError
@@ -119,7 +119,7 @@ class Session(_Session, SessionState):  # type: ignore[misc]
     """A ``tf.compat.v1.Session`` that knows the global step without a run of its own.
 
     A set of fetches and feeds is resolved once, and then run by a callable. A run that changes the
-    global step also fetches it; with a ``target``, where other workers may change it, every run.
+    global step also fetches it; with a ``target``, where other workers may change it, each does.
     """
 
     def __init__(self, target: str = "", graph: Any = None, config: Any = None) -> None:

@@ -13,15 +13,7 @@ import tensorflow as tf
 
 from runhooks.arrays.shards import Share
 from runhooks.contract import PreparedRun, RawSession, Snapshot
-from runhooks.engines.tensorflow.engine import (
-    ENGINE,
-    check_saver,
-    load_states,
-    respell_checkpoints,
-    save_states,
-    sweep_states,
-    take_over_checkpoints,
-)
+from runhooks.engines.tensorflow.engine import ENGINE
 from runhooks.engines.tensorflow.fetches import (
     UNCHANGED,
     AnalyzedGraph,
@@ -30,6 +22,14 @@ from runhooks.engines.tensorflow.fetches import (
     make_plan,
     names_of,
     needed,
+)
+from runhooks.engines.tensorflow.files import (
+    check_saver,
+    load_states,
+    respell_checkpoints,
+    save_states,
+    sweep_states,
+    take_over_checkpoints,
 )
 from runhooks.graph.base import ClosedSessionError, Framework, StepPart
 from runhooks.near_names import suggestion
