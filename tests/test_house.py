@@ -309,7 +309,6 @@ SMALL = {
     "tensorflow.train": "a front door",
     "torch": "a front door",
     "arrays.tensorflow": "an adapter to one library",
-    "events.place": "paths or URLs, for all who open runs",
     "checkpoint.averages": "what tells averages from weights, for sessions and checkpoints",
     "graph.names": "the rules of names, for all who make operations",
     "stores.object_file": "an adapter to one library",

@@ -12,7 +12,7 @@ from runhooks.arrays import is_array
 from runhooks.arrays.registry import library_of
 from runhooks.arrays.values import NUMBERS, read_number
 from runhooks.events.format import proto
-from runhooks.events.format.record import scalar_entry
+from runhooks.events.format.event import scalar_entry
 from runhooks.summary.kinds.real_numbers import keep
 from runhooks.summary.kinds.tensor import encode_tensor
 from runhooks.summary.message import SummaryMetadata, Value, checked_tag, entry, tensor_entry

@@ -9,8 +9,8 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
+from runhooks.events.place import is_elsewhere, local_path, refuse_deleted
 from runhooks.events.reading.table import json_value
-from runhooks.events.writing.event_file import is_elsewhere, local_path, refuse_deleted
 from runhooks.events.writing.write_queue import WriteQueue
 from runhooks.summary.sinks.points import PointSink, SummaryPoint
 from runhooks.summary.writer import QueuedWriter
