@@ -313,7 +313,6 @@ SMALL = {
     "arrays.tensorflow": "an adapter to one library",
     "bridges.optuna": "an adapter to one library",
     "bridges.tracking": "its public path",
-    "events.place": "paths or URLs, for all who open runs",
     "tensorflow.scaffold": "private names of TensorFlow's",
 }
 

@@ -1,7 +1,7 @@
-from runhooks.events.format.record import Event as Event
-from runhooks.events.format.record import Message as Message
-from runhooks.events.format.record import SessionLog as SessionLog
-from runhooks.events.format.record import SessionStatus as SessionStatus
+from runhooks.events.format.event import Event as Event
+from runhooks.events.format.event import Message as Message
+from runhooks.events.format.event import SessionLog as SessionLog
+from runhooks.events.format.event import SessionStatus as SessionStatus
 from runhooks.events.format.record import frame as frame
 from runhooks.events.format.record import read_records as read_records
 from runhooks.events.reading.results import Damage as Damage

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
+from io import FileIO
+from pathlib import Path
 from typing import Any
 
 from runhooks import arguments
@@ -20,6 +23,17 @@ def place(**named: Any) -> str:
     arguments.directory(**named)
     text = os.fsdecode(without_file_scheme(os.fsdecode(given)))
     return os.path.expanduser(text)  # noqa: PTH111 - a "~" that names nobody is a name
+
+
+def local_path(**named: Any) -> str:
+    """Return the path that is the one argument, as ``place``; raise ValueError for a URL."""
+    (name,) = named
+    path = place(**named)
+    if is_url(path):
+        raise ValueError(
+            f"{name} must be a path on this machine, got {path!r}: mount it, or copy files there"
+        )
+    return path
 
 
 def identity(place: str) -> str:
@@ -42,3 +56,22 @@ def rank_folder(directory: str | os.PathLike[str]) -> str | os.PathLike[str]:
     group, own = current_group(), f"rank-{current_group().rank}"
     is_own = os.path.basename(os.fsdecode(directory).rstrip("/")) == own  # noqa: PTH119 - or a URL
     return directory if group.is_chief or is_own else inside(directory, own)
+
+
+def is_elsewhere(file: FileIO, path: Path) -> bool:
+    """Return whether ``file``, opened at ``path``, was deleted or moved."""
+    try:
+        return not os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except OSError:
+        return True
+
+
+def refuse_deleted(file: FileIO, path: Path) -> None:
+    """Raise FileNotFoundError if ``file``, opened at ``path``, was deleted."""
+    # The first look is cheap, but some file systems count no links at all.
+    if not os.fstat(file.fileno()).st_nlink and is_elsewhere(file, path):
+        reason = (
+            "deleted while it was written: the writer's reopen() continues in a new file; a "
+            "SummaryWriter of runhooks.tensorboard does so after close()"
+        )
+        raise FileNotFoundError(errno.ENOENT, reason, str(path))

@@ -31,9 +31,9 @@ from runhooks.events import (
     SummaryDecoder,
     TaggedValue,
 )
+from runhooks.events.place import is_elsewhere, local_path, refuse_deleted
 from runhooks.events.reading.messages import SESSION_LOG, parse_hparams
 from runhooks.events.reading.table import json_value
-from runhooks.events.writing.event_file import is_elsewhere, local_path, refuse_deleted
 from runhooks.events.writing.write_queue import (
     MESSAGE,
     Batch,

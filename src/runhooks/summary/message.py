@@ -15,6 +15,7 @@ from runhooks.arrays.registry import NO_LIBRARY, library_of
 from runhooks.errors import add_note
 from runhooks.events import Event, Message
 from runhooks.events.format import proto
+from runhooks.events.format.event import scalar_entry
 from runhooks.events.format.proto import (
     Field,
     as_bytes,
@@ -23,7 +24,6 @@ from runhooks.events.format.proto import (
     int_field,
     text_field,
 )
-from runhooks.events.format.record import scalar_entry
 
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 

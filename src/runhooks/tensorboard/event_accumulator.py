@@ -126,7 +126,7 @@ _TENSORS = "tensors"
 
 
 class EventAccumulator:
-    """The contents of the event files of one directory, or of one file, after ``Reload``.
+    """The event files of one directory, not of those in it, or one file, after ``Reload``.
 
     It has TensorBoard's methods for scalars, histograms, images, audio and tensors, and keeps all
     points, whatever ``size_guidance`` says. Tags are sorted. A restarted session drops tensors too,

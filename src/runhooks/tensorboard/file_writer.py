@@ -24,8 +24,8 @@ _Number = TypeVar("_Number", int, float)
 class FileWriter(EventFileWriter):
     """An event file in ``log_dir``, as ``SummaryWriter.file_writer`` has one.
 
-    It is ``runhooks.summary.FileWriter`` with times that the caller may give. ``max_queue`` and
-    ``flush_secs`` are those of ``SummaryWriter``.
+    It is ``runhooks.summary.FileWriter`` with times that the caller may give. ``max_queue``,
+    ``flush_secs`` and ``filename_suffix`` are those of ``SummaryWriter``.
 
     Raises:
         OSError: No file can be made in ``log_dir``.

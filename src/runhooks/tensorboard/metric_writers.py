@@ -158,7 +158,7 @@ _MADE_BY: dict[str, Callable[..., Sequence[Value]]] = {
 class LoggingWriter(MetricWriter):
     """Logs scalars, texts and hyperparameters at level INFO, and the shapes of other values.
 
-    Each line begins with ``collection``.
+    Each line begins with ``[collection]``, if given.
     """
 
     def __init__(self, collection: str | None = None) -> None:

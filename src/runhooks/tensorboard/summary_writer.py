@@ -161,7 +161,10 @@ class SummaryWriter(ClosedAtEnd):
         global_step: Any = None,
         walltime: float | None = None,
     ) -> None:
-        """Add numbers that TensorBoard shows in one chart, each in a sub-run ``main_tag_key``."""
+        """Add numbers that TensorBoard shows in one chart, each in a sub-run ``main_tag_key``.
+
+        ``/`` of ``main_tag`` becomes ``_`` in the name of the sub-run.
+        """
         text_tag(main_tag)
         if not isinstance(tag_scalar_dict, Mapping):
             raise TypeError(
@@ -219,7 +222,7 @@ class SummaryWriter(ClosedAtEnd):
     ) -> None:
         """Add an image with 1 to 4 channels, of uint8, or of another dtype from 0.0 to 1.0.
 
-        ``dataformats``: ``"CHW"``, ``"HWC"`` or ``"HW"``.
+        ``dataformats``: ``"CHW"``, ``"HWC"``, ``"HW"``, or as of ``add_images``.
         """
         self._add(picture_value(tag, img_tensor, dataformats, grid=True), global_step, walltime)
 
@@ -266,10 +269,11 @@ class SummaryWriter(ClosedAtEnd):
         walltime: float | None = None,
         dataformats: str = "NTCHW",
     ) -> None:
-        """Add a batch of videos with 1 or 3 channels as one animated GIF.
+        """Add a batch of videos as one animated GIF, ``fps`` frames a second.
 
-        ``fps``: frames a second. ``dataformats``: the letters of ``"NTCHW"`` in any order. Raises
-        ImportError without Pillow.
+        ``[N, frames, channels, height, width]`` with 1 or 3 channels, otherwise as for
+        ``add_image``. ``dataformats``: the letters of ``"NTCHW"`` in any order. Raises ImportError
+        without Pillow.
         """
         self._add(video_value(tag, vid_tensor, fps, dataformats), global_step, walltime)
 
@@ -362,7 +366,10 @@ class SummaryWriter(ClosedAtEnd):
     def add_custom_scalars_marginchart(
         self, tags: Sequence[str], category: str = "default", title: str = "untitled"
     ) -> None:
-        """Add a layout with one chart, of a line in a band."""
+        """Add a layout with one chart, of a line in a band.
+
+        ``tags`` are three: of the line, the lower bound and the upper bound.
+        """
         self.add_custom_scalars({category: {title: ["Margin", tags]}})
 
     def add_hparams(
@@ -377,9 +384,10 @@ class SummaryWriter(ClosedAtEnd):
     ) -> None:
         """Add hyperparameters and what came of them, in a sub-run of its own.
 
-        They are bools, numbers, strs, functions (their names) or arrays of one number; anything
-        else is written as its ``str``. ``hparam_domain_discrete`` has all values that one may have.
-        The sub-run is ``run_name`` (tensorboardX: ``name``), else the time.
+        ``hparam_dict`` has bools, numbers, strs, functions (their names) or arrays of one number,
+        by name; anything else is written as its ``str``. ``metric_dict`` has numbers by tag,
+        written at ``global_step``. ``hparam_domain_discrete`` has all values that a hyperparameter
+        may have, by name. The sub-run is ``run_name`` (tensorboardX: ``name``), else the time.
         """
         values = hparams_values(hparam_dict, metric_dict, hparam_domain_discrete)
         step, wall_time = step_and_time(global_step, None)

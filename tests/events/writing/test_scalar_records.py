@@ -56,6 +56,7 @@ def assert_says(payload: bytes, scalar: Sequence[Any]) -> None:
         assert event.SerializeToString() == payload
 
 
+@settings(deadline=None)
 @given(st.lists(SCALAR, min_size=1, max_size=60))
 def test_many_at_once_are_the_messages_of_tensorboard_in_order(scalars: list[Any]) -> None:
     found = payloads(ScalarRecords().encode(*zip(*scalars, strict=True)))
@@ -65,6 +66,7 @@ def test_many_at_once_are_the_messages_of_tensorboard_in_order(scalars: list[Any
         assert payloads(scalars_record([tag], [value], step, wall_time)) == [payload]
 
 
+@settings(deadline=None)
 @given(st.dictionaries(TEXT, st.floats(width=32, allow_nan=False)), INT64)
 def test_several_scalars_of_a_step_are_one_event(values: dict[str, float], step: int) -> None:
     (payload,) = payloads(scalars_record(tuple(values), tuple(values.values()), step, 1.5))
@@ -73,7 +75,7 @@ def test_several_scalars_of_a_step_are_one_event(values: dict[str, float], step:
     assert event_pb2.Event.FromString(payload) == expected
 
 
-@settings(max_examples=20)
+@settings(max_examples=20, deadline=None)
 @given(st.lists(st.lists(SCALAR, min_size=1, max_size=5), max_size=8))
 def test_batches_do_not_depend_on_those_before(batches: list[list[Any]]) -> None:
     records = ScalarRecords()

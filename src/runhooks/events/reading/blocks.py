@@ -309,7 +309,7 @@ class RecordReader:
         return _SMALLEST
 
     def _pass_obstacle(self, file: _File, size: int, reach: int) -> int:
-        """Move past what is not a record; likewise."""
+        """Move past what is not a record; return how many bytes to read next, 0 at the end."""
         rest = size - self.offset
         length = payload_length(_read_at(file, self.offset, HEADER_BYTES))
         if length is not None and length >= LIMIT_BYTES:

@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runhooks.errors import DataLossError
+from runhooks.events.format.event import SessionLog, SessionStatus
 from runhooks.events.format.proto import as_float, signed
-from runhooks.events.format.record import HEADER_BYTES, SessionLog, SessionStatus, check_of
+from runhooks.events.format.record import HEADER_BYTES, check_of
 from runhooks.events.reading.blocks import Block, RecordReader, read_places
 from runhooks.events.reading.messages import (
     GRAPH_DEF,
@@ -284,15 +285,16 @@ class RunContents:
     def _set_limits(self) -> None:
         """Find the first step of each segment that later sessions replaced, or None."""
         limit: int | None = None
-        self._limits = []
+        limits = []
         for file in reversed(self.files):
             of_file = [limit]
             for start in reversed(file.starts):
                 if self._purge:
                     limit = start if limit is None else min(start, limit)
                 of_file.append(limit)
-            self._limits.append(of_file[::-1])
-        self._limits.reverse()
+            limits.append(of_file[::-1])
+        # At once: another thread may be reading.
+        self._limits = limits[::-1]
 
     def _file(self, known: FileContents | None, path: AnyPath) -> FileContents:
         if known is not None and not known.records.is_replaced(path):

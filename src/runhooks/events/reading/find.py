@@ -110,5 +110,5 @@ def _not_there(path: AnyPath) -> FileNotFoundError:
 
 
 def _is_event_file(name: str) -> bool:
-    # The other is left by TensorFlow's profiler to mark a run.
+    # ``.profile-empty`` is left by TensorFlow's profiler to mark a run.
     return "tfevents" in name and not name.endswith(".profile-empty")

@@ -277,7 +277,7 @@ def read(
     """Return the runs found in ``path``, by name.
 
     Every CRC is verified. Damaged records, and files that cannot be read, are skipped and listed in
-    ``damages``.
+    ``damages``. Symbolic links are followed, but no directory is read twice.
 
     Args:
         path: An event file, a run directory, or a directory above runs.
@@ -323,10 +323,10 @@ class Fold(NamedTuple):
 class FileReport(NamedTuple):
     """The state of one event file.
 
-    ``records``: how many are sound. ``partial``: bytes of a truncated last record, which is still
-    being written or was when its writer died. ``damages``: stretches that cannot be read.
-    ``errors``: records whose CRCs are right but whose content is malformed. ``folds``: curves that
-    go back.
+    ``run``: the name of its run. ``path``, ``size``: the file, and its bytes. ``records``: how many
+    are sound. ``partial``: bytes of a truncated last record, which is still being written or was
+    when its writer died. ``damages``: stretches that cannot be read. ``errors``: records whose CRCs
+    are right but whose content is malformed. ``folds``: curves that go back.
     """
 
     run: str

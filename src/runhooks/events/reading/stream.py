@@ -49,11 +49,11 @@ def stream(
 ) -> Iterator[StreamPoint]:
     """Yield the points in ``path``, run by run, in the order of the files, without keeping them.
 
-    Damaged or malformed values and unreadable files are skipped; repeated points are not. ``path``,
-    ``tags`` and ``kinds`` are as for ``read``, but session logs are included only if
-    ``"session_log"`` is among the kinds. With ``follow`` it continues forever, checking for new
-    points and runs twice a second. A file that was replaced, or is shorter than before, is read
-    again.
+    Damaged or malformed values and unreadable files are skipped; points that a later session
+    repeated are not. ``path``, ``tags`` and ``kinds`` are as for ``read``, but session logs are
+    included only if ``"session_log"`` is among the kinds. With ``follow`` it continues forever,
+    checking for new points and runs twice a second. A file that was replaced, or is shorter than
+    before, is read again.
 
     Raises FileNotFoundError, ValueError and OSError as ``read``.
     """

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runhooks.arrays.trees import fields
-from runhooks.events.format.record import SessionLog, SessionStatus
+from runhooks.events.format.event import SessionLog, SessionStatus
 from runhooks.events.place import place
 from runhooks.events.reading.results import Scalars
 from runhooks.events.reading.rows import concatenated
@@ -72,9 +72,9 @@ class Exported(ABC):
 
     A long table has a row for each point, with the columns run, tag, step, wall_time and value, run
     by run and tag by tag. A wide table has a row for each step, with the columns run, step and one
-    for each tag: the last value written at that step, or no value; NaN is none. It raises
-    ValueError if a tag is named ``run`` or ``step``. With ``hparams`` a column ``hparams/<name>``
-    follows for each hyper-parameter that was read.
+    for each tag: the last value written at that step, or no value (NaN in pandas), also where NaN
+    was written. It raises ValueError if a tag is named ``run`` or ``step``. With ``hparams`` a
+    column ``hparams/<name>`` follows for each hyper-parameter that was read.
     """
 
     @abstractmethod
@@ -183,7 +183,7 @@ def _long(runs: _ScalarsOfRuns) -> tuple[_Columns, list[int]]:
 
 
 def _wide(runs: _ScalarsOfRuns) -> tuple[_Columns, list[int]]:
-    """Return a row for each step of each run, likewise."""
+    """Return a row for each step of each run, and how many rows each run has."""
     tags = sorted({tag for of_run in runs.values() for tag in of_run})
     clash = {"run", "step"}.intersection(tags)
     if clash:

@@ -46,8 +46,9 @@ from runhooks.events.reading.messages import (
 class Histogram(NamedTuple):
     """A histogram: ``counts[i]`` of the numbers are in ``(limits[i - 1], limits[i]]``.
 
-    ``limits`` and ``counts`` are float64 ``[n]``; ``num`` is how many numbers there are. ``sum``
-    and ``sum_squares`` are NaN if they were not written, as by TensorFlow 2.
+    ``limits`` and ``counts`` are float64 ``[n]``. ``min`` and ``max`` are the least and the largest
+    of ``num`` numbers. ``sum`` and ``sum_squares`` are NaN if they were not written, as by
+    TensorFlow 2.
     """
 
     min: float

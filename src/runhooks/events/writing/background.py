@@ -231,7 +231,6 @@ def _forked() -> None:
     if _is_ours():
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
     _unmask()
-    _background.forked()
 
 
 def _unmask() -> None:
@@ -241,4 +240,6 @@ def _unmask() -> None:
 
 
 if hasattr(os, "register_at_fork"):
+    # Two: a KeyboardInterrupt in one does not skip the other.
+    os.register_at_fork(after_in_child=_background.forked)
     os.register_at_fork(before=_before_fork, after_in_parent=_unmask, after_in_child=_forked)

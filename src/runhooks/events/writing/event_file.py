@@ -1,59 +1,27 @@
-"""``EventSink``: the event file, on a disk or in an object store, to which a queue is written."""
+"""``EventFile`` and ``StoredFile``, on a disk and in a store, and what writes a queue to them."""
 
 from __future__ import annotations
 
-import errno
 import itertools
 import os
 import platform
 import re
 import threading
 from collections.abc import Iterable, Iterator
-from io import FileIO
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
 from runhooks import clock
 from runhooks.errors import add_note
-from runhooks.events.format.record import FILE_VERSION, Event, complete_records, frame
-from runhooks.events.place import place
+from runhooks.events.format.event import FILE_VERSION, Event
+from runhooks.events.format.record import complete_records, frame
+from runhooks.events.place import is_elsewhere, refuse_deleted
 from runhooks.events.writing import background
 from runhooks.events.writing.scalar_records import ScalarRecords, scalars_record
 from runhooks.events.writing.write_queue import MESSAGE, Batch, OnFull, RemoteQueue, Sink
 from runhooks.stores import is_url, open_store
 from runhooks.stores.interruption import interrupting
-
-
-def local_path(**named: Any) -> str:
-    """Return the path that is the one argument, as ``place``; raise ValueError for a URL."""
-    (name,) = named
-    path = place(**named)
-    if is_url(path):
-        raise ValueError(
-            f"{name} must be a path on this machine, got {path!r}: mount it, or copy files there"
-        )
-    return path
-
-
-def is_elsewhere(file: FileIO, path: Path) -> bool:
-    """Return whether ``file``, opened at ``path``, was deleted or moved."""
-    try:
-        return not os.path.samestat(os.fstat(file.fileno()), path.stat())
-    except OSError:
-        return True
-
-
-def refuse_deleted(file: FileIO, path: Path) -> None:
-    """Raise FileNotFoundError if ``file``, opened at ``path``, was deleted."""
-    # The first look is cheap, but some file systems count no links at all.
-    if not os.fstat(file.fileno()).st_nlink and is_elsewhere(file, path):
-        reason = (
-            "deleted while it was written: the writer's reopen() continues in a new file; a "
-            "SummaryWriter of runhooks.tensorboard does so after close()"
-        )
-        raise FileNotFoundError(errno.ENOENT, reason, str(path))
-
 
 _STAMPED = re.compile(r"events\.out\.tfevents\.(\d{10})\.")
 

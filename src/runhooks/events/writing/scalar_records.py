@@ -25,14 +25,8 @@ from numpy.typing import NDArray
 from runhooks.arrays.values import read_number, read_numbers
 from runhooks.errors import add_note
 from runhooks.events.format import proto
-from runhooks.events.format.record import (
-    Event,
-    contributions,
-    crc32c,
-    frame,
-    masked,
-    scalar_entry,
-)
+from runhooks.events.format.event import Event, scalar_entry
+from runhooks.events.format.record import contributions, crc32c, frame, masked
 
 _TIME_AT, _STEP_AT = 13, 22  # the bytes of their content
 _VALUE_BYTES, _CHECK_BYTES = 4, 4  # at the end of a record

@@ -25,7 +25,7 @@ from runhooks.events.writing import background
 #: raises ``queue.Full``. ``"drop"``: the item is not written, but counted.
 OnFull = Literal["wait", "raise", "drop"]
 
-MAX_QUEUE = 500_000
+MAX_QUEUE = 500_000  # so many scalars take 56 MB
 
 MAX_WAITING_BYTES = 256 << 20
 
@@ -35,7 +35,7 @@ MESSAGE: Final = object()
 _WIDTH = len(("tag", "value", "step", "wall_time"))
 _BATCH = 1 << 15  # items: no call holds the interpreter for a millisecond
 _LARGE = 1 << 14  # bytes: the sizes of larger messages are added up
-_REST_SECS = 5.0
+_REST_SECS = 5.0  # for the rest of the queue, before an error is raised
 _LOOK_SECS = 1.0  # between checks that the background thread is alive
 
 _log = logging.getLogger("runhooks")
@@ -265,7 +265,7 @@ class WriteQueue:
         background.schedule(self, self._hurry)
 
     def _admits(self, nbytes: int = 0) -> bool:
-        if self._errors:
+        if self._errors:  # so that one error reports everything that was added before
             with suppress(DeadlineExceededError):
                 self._wait_for_all(_REST_SECS)
         self._refuse()

@@ -23,7 +23,7 @@ from runhooks.arrays.registry import library_of
 from runhooks.arrays.values import NUMBERS, read_number
 from runhooks.events import Message
 from runhooks.events.format import proto
-from runhooks.events.format.record import scalar_entry
+from runhooks.events.format.event import scalar_entry
 from runhooks.summary.message import (
     DataClass,
     SummaryMetadata,
