@@ -210,7 +210,7 @@ class ArrayLibrary(ABC):
     def index(self, array: Any) -> Any:
         """Return ``array``, one integer, as an ``int``.
 
-        If reading it would wait for a device, as an array that is read later.
+        If reading it now would wait for a device, it is an array, which is read later.
 
         Raises:
             AttributeError, TypeError, ValueError, RuntimeError: It is not a single integer.

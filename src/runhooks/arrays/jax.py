@@ -55,7 +55,7 @@ class JaxArrays(ArrayLibrary):
         return issubclass(kind, jax.ShapeDtypeStruct)
 
     def place(self, array: Array, like: Any) -> Any:
-        committed = getattr(like, "committed", True)
+        committed = getattr(like, "committed", True)  # a description has no such attribute
         sharding = like.sharding if isinstance(like, _FORMS) and committed else None
         if is_key(like):
             key = jax.random.wrap_key_data(jnp.array(array), impl=_key_impl(like))
