@@ -154,7 +154,7 @@ FOREIGN_PRIVATE = {
     "runhooks.engines.torch.engine": {"_pytorch_graph"},
     "runhooks.engines.tensorflow.graph": {"_add_control_input"},
     "runhooks.engines.torch.objects": {"_load_from_state_dict"},  # modules override it
-    "runhooks.engines.torch.states": {
+    "runhooks.engines.torch.pending": {
         *("_indices", "_values"),  # the public ones need it coalesced
         "_get_fsdp_state",
         "_version",

@@ -141,6 +141,16 @@ def test_steady_loop_moves_nothing_from_host_to_device_but_the_feeds(graph):
                 sess.run([loss, train], {x: fed})
 
 
+def test_values_given_to_a_variable_on_a_device_are_moved_explicitly(graph):
+    v = rh.Variable(jax.device_put(jnp.ones(3), jax.devices()[0]), name="v")
+    with rh.Session(graph) as sess:
+        before = sess.snapshot()
+        with jax.transfer_guard("disallow"):
+            sess.assign({"v": np.zeros(3, np.float32)})
+            sess.load(before, only=["v"])
+        np.testing.assert_array_equal(sess.run(v), ones(3))
+
+
 def test_host_values_that_no_device_code_takes_never_meet_the_device(graph):
     label = rh.inputs([{"name": "cat", "id": 2**40}])
     with rh.Session(graph) as sess:

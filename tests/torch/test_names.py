@@ -172,12 +172,12 @@ def test_an_optimizer_that_was_forgotten_is_noticed(training, caplog):
         optimizer.step()
 
     rh.torch.graph(training.step, ["loss"], model=training.model)
-    assert "'train_op' uses an optimizer, self.optimizer, that is no object" in caplog.text
+    assert "'train_op' uses the optimizer 'self.optimizer', which is no object" in caplog.text
     assert "such as optimizer=self.optimizer" in caplog.text
     for step in (train_step, torch.compile(train_step, backend="eager")):
         caplog.clear()
         rh.torch.graph(step, model=training.model)
-        assert "'train_op' uses an optimizer, optimizer, that is no object" in caplog.text
+        assert "'train_op' uses the optimizer 'optimizer', which is no object" in caplog.text
         caplog.clear()
         rh.torch.graph(step, model=training.model, optimizer=optimizer)
         assert not caplog.records

@@ -233,7 +233,7 @@ def test_gradients_of_an_optimizer_that_was_not_given_are_saved_as_well(tmp_path
 
     with rh.Session(rh.torch.graph(train_step, model=model)) as sess:
         sess.run("train_op")
-        assert "'train_op' uses an optimizer, SGD, that is no object" in caplog.text
+        assert "'train_op' uses the optimizer 'SGD', which is no object" in caplog.text
         sess.run("train_op")
         rh.Saver().save(sess, tmp_path / "model.ckpt")
     assert caplog.text.count("SGD") == 1

@@ -137,7 +137,10 @@ class ArrayLibrary(ABC):
         raise NotImplementedError(f"{type(self).__name__} has no from_numpy")
 
     def describes(self, kind: type) -> bool:
-        """Whether ``host_form`` and ``place`` also take ``kind``: ``jax.ShapeDtypeStruct``."""
+        """Whether ``kind``, such as ``jax.ShapeDtypeStruct``, describes arrays without values.
+
+        ``host_form`` and ``place`` then take such a description.
+        """
         return False
 
     def place(self, array: Array, like: Any) -> Any:
@@ -193,7 +196,11 @@ class ArrayLibrary(ABC):
         return host if into is None else list(map(copied, host, into))
 
     def sharded(self, array: Any) -> ShardedArray | None:
-        """Return what this process has of ``array``, in blocks for ``to_host``; None: all of it."""
+        """Return what this process has of ``array``, in blocks for ``to_host``; None: all of it.
+
+        Raises:
+            TypeError: The parts of the processes do not make up the array.
+        """
         return None
 
     def from_source(self, source: ArraySource | Array, like: Any) -> Any:
@@ -201,7 +208,9 @@ class ArrayLibrary(ABC):
         return self.from_numpy(read_block(source, (0,) * len(source.shape), source.shape), like)
 
     def index(self, array: Any) -> Any:
-        """Return ``array``, one integer, as an ``int``, or as an array if that waits for a device.
+        """Return ``array``, one integer, as an ``int``.
+
+        If reading it now would wait for a device, it is an array, which is read later.
 
         Raises:
             AttributeError, TypeError, ValueError, RuntimeError: It is not a single integer.

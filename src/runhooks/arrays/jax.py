@@ -44,14 +44,18 @@ class JaxArrays(ArrayLibrary):
             return jnp.array(array)
         if not like.is_fully_addressable:
             return self.from_source(array, like)
-        return self.place(array.copy(), like)
+        if is_key(like):
+            return jax.random.wrap_key_data(jnp.array(array), impl=jax.random.key_impl(like))
+        if (weak := _weak(array, like)) is not None:
+            return weak
+        # An array that is committed to a device no longer goes where the others of a run are.
+        return jax.device_put(array.copy(), like.sharding) if like.committed else jnp.array(array)
 
     def describes(self, kind: type) -> bool:
         return issubclass(kind, jax.ShapeDtypeStruct)
 
     def place(self, array: Array, like: Any) -> Any:
-        # An array that is committed to a device no longer goes where the others of a run are.
-        committed = getattr(like, "committed", True)
+        committed = getattr(like, "committed", True)  # a description has no such attribute
         sharding = like.sharding if isinstance(like, _FORMS) and committed else None
         if is_key(like):
             key = jax.random.wrap_key_data(jnp.array(array), impl=_key_impl(like))

@@ -36,7 +36,7 @@ class ShardedArray(NamedTuple):
     Attributes:
         shape: The shape of the whole array.
         dtype: Its dtype on the host.
-        shards: The blocks; those of all processes make up the array.
+        shards: The blocks; those of all processes make up the array, each item once.
         sample: A few items of an array that all processes hold in whole, to see that they agree;
             None for one that they hold in parts.
     """

@@ -325,7 +325,7 @@ def _read_only(tensor: torch.Tensor) -> Array:
 
 
 class _Memory:
-    """The memory of a tensor; asking itself takes three times as long."""
+    """The memory of a tensor; asking the tensor itself takes three times as long."""
 
     __slots__ = ("_capsule",)
 

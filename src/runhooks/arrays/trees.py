@@ -43,7 +43,10 @@ def container_of(value: Any) -> Container | None:
 
 
 def builtin_container_of(value: Any) -> Container | None:
-    """As ``container_of``; dataclasses and None are leaves, odd tuples plain ones."""
+    """As ``container_of``, but dataclasses and None are leaves.
+
+    A tuple of a subclass that is no named tuple becomes a plain tuple.
+    """
     if isinstance(value, tuple) and not hasattr(value, "_fields"):
         return container_of(())
     return container_of(value) if isinstance(value, Mapping | list | tuple) else None
@@ -80,7 +83,10 @@ def with_leaves(tree: Any, leaves: Iterable[Any], of: Containers = container_of)
 
 
 def by_path(leaves: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the leaves by path; ValueError if one has two, as of ``{"a/b": x, "a": {"b": y}}``."""
+    """Return the leaves by path.
+
+    ValueError if two have one path, as in ``{"a/b": x, "a": {"b": y}}``.
+    """
     found: dict[str, Any] = {}
     for path, leaf in leaves:
         if path in found:
@@ -147,7 +153,8 @@ class Form(NamedTuple):
 def flatten(tree: Any) -> Flat:
     """Return the leaves of ``tree`` by path, and how to rebuild it.
 
-    Containers are trees, and whatever classes an array library in use knows as such.
+    Containers, as of ``container_of``, are trees, and so are the classes that an array library in
+    use knows as such; None has no leaves.
     """
     return Flat(list(walk(tree, of=_tree_of)), partial(with_leaves, tree, of=_tree_of))
 

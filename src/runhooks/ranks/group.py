@@ -177,7 +177,10 @@ def _added(values: Sequence[str]) -> str:
 
 
 class LocalGroup(Group):
-    """A rank in a thread of one process, for tests; ``together`` creates all ranks."""
+    """A rank in a thread of one process, for tests; ``together`` creates all ranks.
+
+    ``memory``: what the ranks share; None: a new one.
+    """
 
     runtime: ClassVar[str] = "one process"
     has_own_process: ClassVar[bool] = False

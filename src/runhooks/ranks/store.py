@@ -21,7 +21,7 @@ _LOOKS = 10  # within the limit: a process that was stopped has missed only one
 
 
 class Requests:
-    """Asks a store in one thread, for all others, which may be frozen or cut off.
+    """Asks a store, which may be frozen or cut off, in one thread for all others.
 
     No lock is held, as the collector may drop a session, which tells of it, wherever it runs.
     """
@@ -177,7 +177,7 @@ class RankStore(ABC):
 
     @abstractmethod
     def store_listen(self, key: str) -> str:
-        """Return the value of ``key`` once it is set."""
+        """Return the value of ``key`` once it is set, without asking again and again."""
 
     def store_peek(self, keys: Sequence[str]) -> list[str | None]:
         """Return what ``store_get`` does of several keys; nobody may wait for one of them."""
@@ -196,4 +196,4 @@ class RankStore(ABC):
         return value
 
     def abort(self) -> None:  # noqa: B027
-        """Make hanging collective operations raise, if the runtime can."""
+        """Make hanging collective operations raise, if the runtime can; the group ends."""

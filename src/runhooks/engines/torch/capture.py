@@ -28,7 +28,7 @@ from runhooks.engines.torch.objects import (
     rate_in,
     tensors_in,
 )
-from runhooks.engines.torch.states import updated_by
+from runhooks.engines.torch.pending import updated_by
 from runhooks.graph import nest
 from runhooks.graph.graph import Graph
 from runhooks.graph.named_values import NamedValues, to_feed

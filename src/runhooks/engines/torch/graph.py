@@ -65,8 +65,8 @@ def _used_by(fn: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
 class Graph(ValueGraph):
     """A graph of several steps: your own functions, added with ``step``, which change ``objects``.
 
-    Checkpoints hold the states of the objects and of the random generators of torch, NumPy and
-    Python, and the gradients that no optimizer has applied yet.
+    Checkpoints hold the states of the objects and of the random generators of torch (CPU and
+    CUDA), NumPy and Python, and the gradients that no optimizer has applied yet.
 
     Everything with a name can be fetched in any run, by any hook, and ``graph[name]`` is its
     tensor:
@@ -232,7 +232,7 @@ def _looked_at(key: str, make: Callable[[], Any]) -> Any:
     except TypeError:
         raise TypeError(
             f"{key} must be an object with state_dict, a value, or a function without arguments "
-            f"that returns one or a tensor, got {make!r}"
+            f"that returns a value or a tensor, got {make!r}"
         ) from None
     found = called_ahead(make)
     if not isinstance(found, Tensor) and not is_carried(found):

@@ -23,20 +23,18 @@ from runhooks.arrays.torch import ARRAYS, form, is_distributed
 from runhooks.checkpoint.names import saved_averages
 from runhooks.engines.conform import fitted
 from runhooks.engines.torch.engine import Averages
+from runhooks.engines.torch.pending import PendingGradients, is_unexchanged, updated_by
 from runhooks.engines.torch.states import (
     SEED,
-    PendingGradients,
     RandomStates,
     StateAsDict,
     is_carried,
-    is_unexchanged,
     join,
     names_in,
     sharded_tensors,
     split,
     tensor_of,
     unwrapped,
-    updated_by,
 )
 from runhooks.errors import add_note
 from runhooks.graph import nest
@@ -124,7 +122,7 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 def warn_of_optimizer(step: str, what: str, name: str) -> None:
     """Log that ``step`` uses an optimizer that is not given."""
     _log.warning(
-        "the step %r uses an optimizer, %s, that is no object of the graph, so checkpoints do not "
+        "the step %r uses the optimizer %r, which is no object of the graph, so checkpoints do not "
         "hold its state: give it too, such as %s=%s",
         *(step, what, name.rpartition(".")[2], name),
     )

@@ -14,7 +14,8 @@ from runhooks.engines.eager import Evaluate, ReadArgs
 from runhooks.engines.torch.capture import CAPTURED, Capture
 from runhooks.engines.torch.engine import TorchEngine
 from runhooks.engines.torch.objects import TorchObjects
-from runhooks.engines.torch.states import SteppedOptimizers, restorer
+from runhooks.engines.torch.pending import SteppedOptimizers
+from runhooks.engines.torch.states import restorer
 from runhooks.errors import add_note
 from runhooks.graph.engine import Ready
 from runhooks.graph.nodes import (

@@ -1,0 +1,191 @@
+"""``PendingGradients``: the gradients that no optimizer has applied yet, for checkpoints."""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, cast
+
+import torch
+from torch import nn
+from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
+
+
+class PendingGradients:
+    """The gradients of ``modules`` that no optimizer has applied since they last changed.
+
+    One that is applied, which may stay, is marked with its version, a number that torch raises when
+    it changes. A checkpoint says only that it was there, and whether it was sparse: to an optimizer
+    with momentum, a gradient of zeros is not the same as none.
+
+    ``optimizers``: those of the graph. Others become known when they make a step.
+    """
+
+    def __init__(self, modules: Mapping[str, nn.Module], optimizers: Iterable[Optimizer]) -> None:
+        self._modules = modules
+        self._known = weakref.WeakSet(optimizers)
+        _watch_optimizers()
+
+    def know(self, optimizer: Optimizer) -> bool:
+        """Return whether ``optimizer`` is new, and updates parameters of the modules.
+
+        One that updates parameters of a known one may be what that one wraps.
+        """
+        if optimizer in self._known:
+            return False
+        others = _ids_of_updated(self._known)
+        self._known.add(optimizer)
+        ours = {id(p) for _, p in self._parameters()} - others
+        return not ours.isdisjoint(_ids_of_updated([optimizer]))
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            name: _kind(p.grad) if _is_applied(p.grad) else _dense(p.grad)
+            for name, p in self._parameters()
+            if p.grad is not None
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        updated = _ids_of_updated(self._known)
+        for name, parameter in self._parameters():
+            parameter.grad = None
+            if name not in state:
+                continue
+            if not _is_kind(saved := state[name]):
+                parameter.grad = _restored(saved, parameter)
+            elif id(parameter) in updated:
+                parameter.grad = _zeros(saved, parameter)
+                _mark([parameter])
+
+    def _parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        seen: set[int] = set()
+        for name, module in self._modules.items():
+            for path, parameter in module.named_parameters():
+                if id(parameter) not in seen:
+                    seen.add(id(parameter))
+                    yield f"{name}/{path}", parameter
+
+
+def is_unexchanged(module: nn.Module) -> bool:
+    """Whether FSDP2 keeps gradients of ``module`` that its ranks have not exchanged."""
+    if not hasattr(type(module), "_get_fsdp_state"):
+        return False
+    state = cast(Any, module)._get_fsdp_state()
+    # Versions of torch differ.
+    groups = getattr(state, "_fsdp_param_groups", None)
+    groups = [getattr(state, "_fsdp_param_group", None)] if groups is None else groups
+    return any(map(_keeps_gradients, groups))
+
+
+def _keeps_gradients(group: Any) -> bool:
+    kept = [getattr(group, "_partial_reduce_output", None)]
+    for it in getattr(group, "fsdp_params", ()):
+        kept.append(getattr(it, "unsharded_accumulated_grad", None))
+        kept.append(getattr(getattr(it, "_unsharded_param", None), "grad", None))
+    return any(it is not None for it in kept)
+
+
+class SteppedOptimizers:
+    """A context in which gradients that optimizers apply are marked; its value lists these."""
+
+    __slots__ = ("stepped",)
+
+    def __init__(self) -> None:
+        self.stepped: list[Optimizer] = []
+
+    def __enter__(self) -> list[Optimizer]:
+        _open.append(self)
+        return self.stepped
+
+    def __exit__(self, *exc_info: object) -> None:
+        _open.remove(self)
+
+
+_open: list[SteppedOptimizers] = []  # of the steps that run now, in whatever thread
+
+
+@functools.cache
+def _watch_optimizers() -> None:
+    # Once and for good: what torch compiles of an optimizer depends on its hooks.
+    register_optimizer_step_post_hook(_note)
+
+
+def _note(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+    if not _open or torch.compiler.is_compiling():  # no mark can be made in what is compiled
+        return
+    for it in _open:
+        it.stepped.append(optimizer)
+    for group in optimizer.param_groups:
+        _mark(group["params"])
+
+
+def _mark(parameters: Iterable[Any]) -> None:
+    for parameter in parameters:
+        if (gradient := parameter.grad) is not None:
+            # With its id: copy.deepcopy copies the mark, and the copy has a version of its own.
+            gradient.applied = id(gradient), gradient._version
+
+
+def _is_applied(gradient: Any) -> bool:
+    return bool(getattr(gradient, "applied", None) == (id(gradient), gradient._version))
+
+
+def updated_by(optimizers: Iterable[Optimizer]) -> list[Any]:
+    """Return the parameters of ``optimizers``, in their order."""
+    return [p for it in optimizers for group in it.param_groups for p in group["params"]]
+
+
+def _ids_of_updated(optimizers: Iterable[Optimizer]) -> set[int]:
+    return set(map(id, updated_by(optimizers)))
+
+
+_SPARSE_AXES = "sparse_axes"
+
+
+def _kind(gradient: torch.Tensor) -> Any:
+    return {_SPARSE_AXES: gradient.sparse_dim()} if gradient.is_sparse else None
+
+
+def _is_kind(saved: Any) -> bool:
+    return saved is None or (isinstance(saved, Mapping) and _SPARSE_AXES in saved)
+
+
+def _zeros(kind: Any, parameter: nn.Parameter) -> torch.Tensor:
+    if kind is None:
+        return torch.zeros_like(parameter)
+    axes = kind[_SPARSE_AXES]
+    return _sparse(
+        torch.zeros((axes, 0), dtype=torch.int64),
+        torch.zeros((0, *parameter.shape[axes:]), dtype=parameter.dtype),
+        parameter,
+    )
+
+
+def _dense(gradient: Any) -> Any:
+    if not gradient.is_sparse:
+        return gradient
+    # Not coalesced: elements that are added up in another order differ in the last bit.
+    parts = {"indices": gradient._indices(), "values": gradient._values()}
+    return {**parts, "is_coalesced": gradient.is_coalesced()}
+
+
+def _restored(saved: Any, parameter: nn.Parameter) -> torch.Tensor:
+    if isinstance(saved, torch.Tensor):
+        return saved.to(parameter.device)
+    # zero_grad cannot resize memory of NumPy's.
+    indices, values = saved["indices"].clone(), saved["values"].clone()
+    return _sparse(indices, values, parameter, is_coalesced=saved.get("is_coalesced", True))
+
+
+def _sparse(
+    indices: torch.Tensor,
+    values: torch.Tensor,
+    parameter: nn.Parameter,
+    *,
+    is_coalesced: bool = True,
+) -> torch.Tensor:
+    whole = torch.sparse_coo_tensor(
+        indices, values, parameter.shape, check_invariants=True, is_coalesced=is_coalesced
+    )
+    return whole.to(parameter.device)
