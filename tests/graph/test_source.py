@@ -284,3 +284,16 @@ def test_timed_input_ends_and_fails_as_it_did(graph, model):
         sess.run(model.train_op)
         number = sess.global_step
     assert number == 1
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda: iter([1]), lambda: (it for it in [1]), lambda: lambda step: iter([1])],
+    ids=["iterator", "generator", "function"],
+)
+def test_epochs_are_named_at_the_end_of_what_has_them_alone(graph, make):
+    batch = rh.inputs(make(), name="data")
+    with rh.MonitoredSession() as session:
+        session.run(batch)
+        session.run(batch)
+    assert session.stop_reason == "the input 'data' has no more elements"

@@ -1,4 +1,4 @@
-"""``BaseGraph``: a graph of any kind, the services of its framework, and the default graph."""
+"""``BaseGraph``: a graph of any kind, its framework, its objects and the default graph."""
 
 from __future__ import annotations
 
@@ -224,7 +224,7 @@ class Resized(NamedTuple):
         return int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0]) >> 1
 
 
-#: The prefix of the names of their states in a snapshot.
+#: The prefix of the names of the objects' states in a snapshot.
 OBJECT_STATES = "objects/"
 
 #: Two objects of graphs of ``rh.torch``: the states of random generators, and gradients that are
@@ -280,7 +280,7 @@ class StatefulObjects(Protocol):
         """Return whether an array of that name would be one of theirs."""
 
     def preserved(self) -> AbstractContextManager[None]:
-        """Put random generators and training modes back at the end of the outermost such block."""
+        """Put training modes back at the end of the block, generators at that of the outermost."""
 
     def loader(
         self,
@@ -318,8 +318,14 @@ class StatefulObjects(Protocol):
         """
 
 
+class Unknown(Enum):
+    """The type of ``UNKNOWN``."""
+
+    UNKNOWN = "unknown"
+
+
 #: The form of a tensor that nobody knows before a run.
-UNKNOWN: Any = object()
+UNKNOWN = Unknown.UNKNOWN
 
 
 class RunEffects(NamedTuple):
@@ -438,7 +444,7 @@ class BaseGraph:
         raise self.not_ours(name or "epoch_mean")
 
     def resets_of(self, value: Any, update: Any) -> list[Any]:
-        """Return what resets the local variables of a metric of TensorFlow, else TypeError."""
+        """Return what resets a metric of TensorFlow; TypeError: the graph is not TensorFlow's."""
         raise TypeError("only metrics of a tf.Graph are pairs of a value and an update")
 
     def get_operations(self) -> list[Any]:

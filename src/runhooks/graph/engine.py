@@ -268,7 +268,8 @@ class Engine(Framework):
         """Return the leaves as NumPy arrays of their dtypes, in one batch; wait for the device.
 
         With ``into``, an array or None for each leaf, later runs neither change what is returned
-        nor are slowed down because it is held: what must be copied for that is copied into these.
+        nor are slowed down because it is held: what must be copied for that is copied into
+        these, where it fits.
         """
         return self.arrays.to_host(leaves, into)
 

@@ -30,7 +30,8 @@ def epoch_mean(
     Each run that makes the step behind ``tensor`` adds its value, where it is computed. Asked for
     in the last run of an epoch, it is the mean of the epoch; in a run that makes no such step, the
     mean that the last one has left. Sums are float64, or on JAX float32 with a compensation: the
-    mean of a million values is right to 1e-7. All ranks have to ask for it in the same run.
+    mean of a million values is right to 1e-7. Of several ranks it is the mean of all, which have to
+    ask for it in the same run.
 
     The same call returns the same tensor again, in the hooks of each session.
 
@@ -114,7 +115,8 @@ def epoch_metrics(state: str, name: str | None = None) -> Tensor:
 
     Raises:
         ValueError: If nothing says when an epoch ends, or nothing is called ``state``.
-        TypeError: If it has no ``compute``, or neither ``reset`` nor ``empty``; perhaps in a run.
+        TypeError: If it has no ``compute``, or neither ``reset`` nor ``empty``; this may
+            become known only in a run.
         RuntimeError: If the graph is finalized.
     """
     graph = own_graph()
@@ -157,7 +159,8 @@ def reset_each_epoch(state: str) -> None:
             rh.reset_each_epoch("hidden")
 
     Args:
-        state: The name of the state. A function that makes its first value must return it again.
+        state: The name of the state. A function that makes its first value may be called again,
+            and must return the same.
 
     Raises:
         ValueError: If nothing says when an epoch ends, or ``state`` is not a state that the step

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class GeneratorState:
     """A random generator as an endless iterable that gives it, with a state.
 
-    Modules stand for the one that their functions share. Raises NotImplementedError of one without
+    Modules stand for the one that their functions share. Raises NotImplementedError for one without
     a state, as a ``random.SystemRandom``.
     """
 
@@ -195,8 +195,8 @@ def holders(elements: Any) -> Iterator[tuple[str, Any]]:
 def generators_used(fn: Callable[..., Any]) -> dict[str, Any]:
     """Return the random generators among the variables that ``fn`` uses, and their attributes.
 
-    They are the arguments of a ``partial``, the object of a method, what ``fn`` closes over or
-    finds in its module, and those of the functions of its module that it calls.
+    Its variables are the arguments of a ``partial``, the attributes of a method's object, what
+    ``fn`` closes over or finds in its module, and those of the functions there that it calls.
     """
     found: dict[str, Any] = {}
     waiting, seen = [fn], {id(fn)}

@@ -53,7 +53,7 @@ class KnownFetches:
         self.leaf = fetches if is_leaf else self
 
     def is_the_same_as(self, fetches: Any) -> bool:
-        """Return whether ``fetches`` are the same; they may be if False, in another spelling."""
+        """Return whether ``fetches`` are the same. False: they may be, in another spelling."""
         if fetches is self.leaf:
             return True
         known = self._items
@@ -106,7 +106,10 @@ def tensors(structure: Any) -> tuple[Tensor, ...]:
 def reader(
     structure: Any, kind: type = Tensor, key: Callable[[Any], Any] = lambda leaf: leaf
 ) -> Callable[[Any], Any]:
-    """Return a function from values to the structure, with ``values[key(leaf)]`` for a ``kind``."""
+    """Return a function from values to the structure.
+
+    It has ``values[key(leaf)]`` for each leaf that is a ``kind``; others stay as they are.
+    """
     if isinstance(structure, kind):
         return itemgetter(key(structure))
     # Every step calls it, so it is one expression of Python that walks no structure.

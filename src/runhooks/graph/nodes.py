@@ -392,7 +392,7 @@ class Variable(Tensor):
     def assign(self, value: Any, name: str | None = None) -> Tensor:
         """Return a tensor that, when run, sets the variable to ``value`` and is the new value.
 
-        To have it done without a copy of the value, fetch its ``op`` or a ``group``.
+        To have it done without a copy of the value, fetch its ``op``, or a ``group`` with it.
         """
         return self._assignment(value, increment=False, name=name or f"{self.op.name}/Assign")
 

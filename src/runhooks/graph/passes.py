@@ -46,7 +46,7 @@ class EndedByError(StopIteration):
     """There is no further element right after an error, which its text says."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)  # of all data, else
 class Passes:
     """Draws from ``elements`` up to ``epochs`` times, of which ``done`` are done.
 

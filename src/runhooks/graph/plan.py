@@ -307,20 +307,20 @@ def _needed_in_run(
     updates = graph.get_collection(GraphKeys.STEP_UPDATES)
     if not updates or not _makes_step(graph, needed):
         return needed
-    known = dict.fromkeys(needed, True)
     others = set(graph.get_operations()).difference(updates)
-    trains = {tensor.op for tensor in _inputs(_assignments(others))}
+    known = dict.fromkeys((tensor.op for tensor in _inputs(_assignments(others))), False)
+    known.update(dict.fromkeys(needed, True))
+    return _needed([*elements, *(op for op in updates if _belongs(op, known, fed))], fed)
 
-    def belongs(op: Operation) -> bool:
-        """Return whether the run has all inputs, feeds and steps that ``op`` needs."""
-        if op not in known:
-            is_new = op.type in ("Inputs", "Placeholder") or op.effect is Effect.STEP
-            known[op] = not (is_new or op in trains) and all(
-                tensor in fed or belongs(tensor.op) for tensor in op.inputs
-            )
-        return known[op]
 
-    return _needed([*elements, *filter(belongs, updates)], fed)
+def _belongs(op: Operation, known: dict[Operation, bool], fed: set[Tensor]) -> bool:
+    """Return whether the run has all inputs, feeds and steps that ``op`` needs."""
+    if op not in known:
+        is_new = op.type in ("Inputs", "Placeholder") or op.effect is Effect.STEP
+        known[op] = not is_new and all(
+            tensor in fed or _belongs(tensor.op, known, fed) for tensor in op.inputs
+        )
+    return known[op]
 
 
 def _drawn(graph: BaseGraph, needed: Sequence[Operation]) -> list[Operation]:

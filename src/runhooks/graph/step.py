@@ -118,8 +118,9 @@ def drawn(
     elements = checked_source("data", data, epochs)
     if not parameters:
         raise ValueError(
-            "data must be left out: no parameter of the step is left for it, which needs a name, "
-            "as in step(params, batch), and no default: *batch and **batch get nothing"
+            "data must be left out: no parameter of the step is left for it. One that takes it "
+            "needs a name, as in step(params, batch), and no default: *batch and **batch get "
+            "nothing"
         )
     compiling = graph.engine if graph.engine.finds_forms else None
     source = Source(elements, epochs, _Arrangement(parameters, compiling))
@@ -216,14 +217,14 @@ def _state_tensor(graph: Graph, name: str, value: Any) -> Tensor:
     """Return a variable of ``graph``, the default graph, that begins with ``value``.
 
     Of a function that returns a tensor, return that; of a random generator, an input that gives it
-    in each run. Raises TypeError of a function that takes arguments, and of what no variable holds.
+    in each run. TypeError: the function takes arguments, or no variable holds the value.
     """
     engine = graph.engine
     if is_generator(value):
         if engine.finds_forms:
             raise TypeError(
                 f"{name} is {with_article(type(value).__name__)}, which {engine.title} cannot "
-                "compile: call the parameter key or rng, which get a fresh key in each run, or "
+                "compile: call the parameter key or rng, which gets a fresh key in each run, or "
                 f"give {name}=lambda: rh.random_key(seed=0)"
             )
         return cast(Tensor, inputs(GeneratorState(value), name=name))
@@ -421,6 +422,8 @@ class EvaluatedStep:
             known = {it.name: _known(graph, it.name) for it in given}
             tensors = {name: found for name, found in known.items() if found is not None}
             rest = [it.name for it in given if it.name not in tensors]
+            if not rest:
+                raise ValueError(f"data must be left out: no parameter of {title} is left for it")
             batch = drawn(graph, rest, data, 1, is_of_training=False)
             tensors |= batch
             bound = {name: it for name, it in tensors.items() if not isinstance(it, Tensor)}

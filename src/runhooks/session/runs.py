@@ -322,7 +322,8 @@ def _note_draw(op: Operation, error: Exception) -> None:
     """Note on ``error`` that it came out of an input; raise OutOfRangeError at its end."""
     if isinstance(error, StopIteration):
         source: Source = op.args[0]
-        passes = "" if source.epochs is None else f" (epochs={source.epochs})"
+        is_counted = source.has_epochs and source.epochs is not None
+        passes = f" (epochs={source.epochs})" if is_counted else ""
         why = str(error) if isinstance(error, EndedByError) else f"has no more elements{passes}"
         raise OutOfRangeError(None, op, f"the input {op.name!r} {why}") from None
     add_note(error, f"in the input {op.name!r} of the graph")
