@@ -8,6 +8,8 @@ import pytest
 from safetensors.numpy import load_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = Path(__file__).parents[1] / "examples"
 STRUCK = Path(__file__).with_name("struck.py")
 LAUNCHERS = {"digits_jax.py": "jax_launcher", "digits_torch.py": "torch_launcher"}
@@ -33,10 +35,7 @@ class Example:
         return said
 
 
-@pytest.fixture(
-    scope="module",
-    params=["digits_jax.py", pytest.param("digits_torch.py", marks=pytest.mark.slow)],
-)
+@pytest.fixture(scope="module", params=LAUNCHERS)
 def example(request):
     launcher = request.getfixturevalue(LAUNCHERS[request.param])
     return Example(launcher, EXAMPLES / request.param)

@@ -75,6 +75,7 @@ values = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=20)
 @given(st.dictionaries(st.text() | st.just("$tuple"), values))
 def test_whatever_can_be_saved_comes_back_as_it_was(kept):

@@ -94,6 +94,7 @@ def test_a_checkpoint_cannot_command_the_terminal(run, tmp_path) -> None:
         assert_printable(listed.out + listed.errors)
 
 
+@pytest.mark.slow
 def test_manifests_of_nonsense_are_damage_and_never_a_traceback(run, tmp_path) -> None:
     path = tmp_path / "model.ckpt-7"
     arrays = {"w": np.zeros((2, 3), np.float32)}

@@ -70,8 +70,16 @@ def ends_like_an_undisturbed_run(name, folder):
     [
         ("plain", ["params/w", "grads/w"]),
         ("linen", ["state/params/kernel", "grads/kernel", "state/opt_state/0/mu/kernel"]),
-        ("equinox", ["model/linear/weight", "grads/linear/weight", "opt_state/0/mu/linear/bias"]),
-        ("nnx", ["model/linear/kernel", "grads/linear/kernel", "optimizer/step"]),
+        pytest.param(
+            "equinox",
+            ["model/linear/weight", "grads/linear/weight", "opt_state/0/mu/linear/bias"],
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            "nnx",
+            ["model/linear/kernel", "grads/linear/kernel", "optimizer/step"],
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_everything_has_a_name(name, paths, tmp_path):
@@ -108,6 +116,7 @@ def test_parts_of_objects_of_nnx_have_its_variables():
     assert isinstance(kernel, jax.Array)
 
 
+@pytest.mark.slow
 def test_evaluation_of_a_model_in_another_mode_leaves_the_training_alone(tmp_path):
     def evaluate(model, x, y):
         model.eval()

@@ -179,6 +179,7 @@ def ended(started):
     return ended
 
 
+@pytest.mark.slow
 def test_a_step_that_hangs_shows_all_stacks_once_and_goes_on(ended):
     status, text = ended("a step hangs, and then one that keeps the lock")
     assert status == 0

@@ -31,6 +31,7 @@ def of_a_rank(*phases):
     return round((many - few) / 18)
 
 
+@pytest.mark.slow
 def test_each_rank_adds_the_same_few_requests_to_what_all_do():
     alone = of_a_rank()
     assert alone <= 30  # to find the others, to compare programs, and to leave

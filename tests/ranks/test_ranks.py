@@ -156,6 +156,7 @@ def test_a_rank_that_hangs_after_another_has_failed_is_killed_with_its_stacks(wa
     assert "has not come to the end of its run in 1 seconds" in training.log(0)
 
 
+@pytest.mark.slow
 def test_a_rank_that_dies_without_a_word_is_missed(waiting):
     statuses, found = waiting["dies"].end()
     assert statuses == [0, -signal.SIGKILL]
@@ -174,6 +175,7 @@ def test_a_rank_that_has_much_to_propose_gives_signs_of_life(waiting):
     assert "it beats" in found[0]["reason"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["frozen", "frozen in a collective"])
 def test_a_rank_whose_store_is_frozen_ends(waiting, name):
     training = waiting[name]

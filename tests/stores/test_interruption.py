@@ -48,6 +48,7 @@ def silence(proxy):
     return begin
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("fault", "saver"), [("hang", ""), ("503", "asynchronous")])
 def test_the_second_ctrl_c_ends_a_training(bucket, silence, fault, saver):
     words = [

@@ -130,6 +130,7 @@ def test_waits_grow_up_to_a_limit(bucket, proxy, monkeypatch):
     assert all(low / 2 <= wait <= low for wait, low in zip(waits, [1, 2, 4, 4, 4], strict=True))
 
 
+@pytest.mark.slow
 def test_all_who_use_a_bucket_wait_for_it_together(bucket, proxy, monkeypatch):
     still = Still()
     monkeypatch.setattr("time.sleep", still.sleep)
@@ -156,6 +157,7 @@ def test_all_who_use_a_bucket_wait_for_it_together(bucket, proxy, monkeypatch):
         assert one.read("k") == b"content"
 
 
+@pytest.mark.slow
 def test_a_store_that_never_answered_gets_ten_seconds(bucket, proxy, monkeypatch):
     still = Still()
     monkeypatch.setattr("time.sleep", still.sleep)

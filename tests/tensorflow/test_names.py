@@ -97,7 +97,7 @@ print("tensorflow" in sys.modules)
 def test_graph_of_an_own_engine_is_no_graph_of_tensorflows():
     with (
         rh.Graph().as_default(),
-        pytest.raises(ValueError, match="master must .* directory is checkpoint_dir="),
+        pytest.raises(ValueError, match="master must .* directory is given as checkpoint_dir="),
     ):
         train.MonitoredTrainingSession(master="grpc://localhost:1")
 

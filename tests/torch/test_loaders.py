@@ -73,6 +73,7 @@ def test_input_that_evaluations_begin_anew_is_not_said_to_be_at_its_end(tmp_path
     assert caplog.messages == []
 
 
+@pytest.mark.slow
 def test_signal_to_the_whole_group_loses_no_step(torch_launcher, tmp_path):
     def train(folder, moment):
         log, program = tmp_path / "log", Path(__file__).with_name("group_program.py")
