@@ -68,7 +68,7 @@ test: $(TEST)
 	@.venv/bin/pytest $(ARGS)
 
 test-slow: $(TEST)
-	@.venv/bin/pytest -m slow $(ARGS)
+	@.venv/bin/pytest -m "slow and not soak" $(ARGS)
 
 soak: $(SOAK)
 	@.venv/bin/pytest -m soak $(ARGS)
