@@ -124,6 +124,9 @@ bench: $(BENCH)
 clean:
 	rm -rf .venv .venv-bench .venv-core .venv-lowest-* .cache build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
 
+# Programs that start side by side would each compile what uv, unlike pip, leaves as it is.
+$(TEST): export UV_COMPILE_BYTECODE = 1
+
 # A lock of versions, if there is one, constrains what is installed.
 $(TEST_LOWEST): CONSTRAINTS = --constraint tests/lowest/$(OF).txt
 $(TEST_LOWEST): tests/lowest/$(OF).txt

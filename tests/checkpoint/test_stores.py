@@ -316,6 +316,7 @@ def test_leftovers_are_removed_a_day_later(memory, at_step, monkeypatch, fake_cl
         read_checkpoint(place_of(path))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["503", "lost request", "lost answer"])
 def test_every_request_may_fail_once(bucket, proxy, at_step, fault):
     fails = itertools.cycle([True, False, False])  # s3fs may need two requests for an answer

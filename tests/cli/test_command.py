@@ -172,6 +172,7 @@ def test_a_wide_terminal_shows_all_columns_and_a_narrow_one_says_what_is_missing
     assert note == "min, max: in a wider terminal, or with --json"
 
 
+@pytest.mark.slow
 def test_colours_are_for_terminals_that_want_them(run_file, run, terminal) -> None:
     file = run_file("a").add(1, loss=1.0)
     for variables, wanted in (({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)):

@@ -1,6 +1,8 @@
 import json
 import math
 
+import pytest
+
 
 def test_a_chart_fits_the_terminal_and_has_a_legend(run_file, terminal, tmp_path) -> None:
     for name, sign in (("up", 1), ("down", -1)):
@@ -23,6 +25,7 @@ def test_a_chart_fits_the_terminal_and_has_a_legend(run_file, terminal, tmp_path
         assert b"\x1b[33m" in shown.sent
 
 
+@pytest.mark.slow
 def test_lines_without_colours_are_drawn_with_letters(run_file, run, terminal, tmp_path) -> None:
     for name, sign in (("up", 1), ("down", -1)):
         file = run_file(name)
@@ -40,6 +43,7 @@ def test_lines_without_colours_are_drawn_with_letters(run_file, run, terminal, t
     assert set(middle) & {"a", "b"}
 
 
+@pytest.mark.slow
 def test_a_place_that_takes_only_ascii(run_file, start_piped) -> None:
     file = run_file("a")
     for step in range(5):

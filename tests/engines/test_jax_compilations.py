@@ -149,6 +149,7 @@ def test_rate_that_is_logged_is_computed_in_the_step_too(graph, compiled, tmp_pa
     assert compiled == ["jit(step)", "jit(fetches)"]
 
 
+@pytest.mark.slow
 def test_hook_and_caller_see_one_random_key(graph):
     key = rh.random_key(seed=1)
     noise = rh.Variable(np.zeros((SIZE, SIZE), np.float32), name="noise")

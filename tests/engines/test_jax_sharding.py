@@ -96,6 +96,7 @@ assert train(f"{sys.argv[1]}/resumed", *range(2, 13, 2)) == train(f"{sys.argv[1]
 """
 
 
+@pytest.mark.slow
 def test_a_state_keeps_its_sharding_and_a_resumed_run_its_bits(jax_launcher, tmp_path):
     status, said = jax_launcher.run(tmp_path, RESUMED, tmp_path)
     assert status == 0, said

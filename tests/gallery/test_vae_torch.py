@@ -6,6 +6,8 @@ import torch
 import runhooks as rh
 from tests.gallery.programs import as_bytes, check_resumed, check_shorter, pictures, pixels_of
 
+pytestmark = pytest.mark.slow
+
 NAME = "vae_torch"
 
 

@@ -118,6 +118,7 @@ def test_killed_in_mid_epoch_on_every_engine(engine, killed):
 cadences = st.sampled_from([*WHOLE, *PARTS, {"every_steps": 2}, {"every_epochs": 0.25}])
 
 
+@pytest.mark.slow
 @given(
     source=st.sampled_from(sorted(SOURCES)),
     triggers=st.lists(cadences, min_size=1, max_size=3),

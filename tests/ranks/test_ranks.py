@@ -163,6 +163,7 @@ def test_a_rank_that_dies_without_a_word_is_missed(waiting):
     assert "no sign of life for 5 seconds" in found[0]["error"][1]
 
 
+@pytest.mark.slow
 def test_a_rank_that_is_stopped_is_missed(waiting):
     found = waiting["stopped"].found_by(0)
     os.kill(waiting["stopped"].processes[1], signal.SIGKILL)

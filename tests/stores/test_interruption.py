@@ -129,6 +129,7 @@ def test_after_a_ctrl_c_the_first_request_to_an_open_store_is_not_repeated(bucke
     assert len(proxy.requests) == 1
 
 
+@pytest.mark.slow
 def test_reading_in_several_threads_is_interrupted(bucket, proxy, silence):
     store = open_store(f"{bucket}/run", FOR_EVER)
     content = np.arange(4 << 20, dtype=np.int64).view(np.uint8)

@@ -114,6 +114,7 @@ class Still:
         self.now += secs
 
 
+@pytest.mark.slow
 def test_waits_grow_up_to_a_limit(bucket, proxy, monkeypatch):
     still, tried = Still(), []
     left = ["503"] * 5
