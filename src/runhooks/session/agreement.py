@@ -304,7 +304,7 @@ class Agreement:
             and clock.monotonic() >= live.hooked.due.shared_time
         ):
             self._has_struck = True
-            decisions.propose(_STRIKE, self._placement.time.strike())
+            decisions.propose(_STRIKE, self._placement.strike())
         decisions.begun = run
         if decisions.frozen:  # looked at only now: see Decisions
             self._act(run, live)
@@ -317,7 +317,7 @@ class Agreement:
                 self._asked_by = decision.rank
             elif live is not None:
                 self._has_struck = False
-                self._placement.time.take(decision.text)
+                self._placement.take(decision.text)
                 live.hooked.wake()
 
     def finish(self, step: int | None, raw: RawSession | None) -> None:

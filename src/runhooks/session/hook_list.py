@@ -20,15 +20,11 @@ from runhooks.graph.base import OBJECT_STATES
 from runhooks.session.hooked import LiveSession
 from runhooks.session.scheduled_hook import RankPlacement, class_says, noting_hook
 from runhooks.session.states import INPUT_STATES
-from runhooks.session.threads import Coordinator
 from runhooks.summary.file_writer import SessionFiles
-
-RESERVED_PREFIXES = (INPUT_STATES, OBJECT_STATES)
 
 FeedDict = Mapping[Any, Any] | None
 
 _log = logging.getLogger("runhooks")
-_ALIKE = 0.85
 _METHODS = ("begin", "after_create_session", "before_run", "after_run", "end")
 
 
@@ -60,23 +56,11 @@ def _warn_of_misspelled(kind: type) -> None:
     for name in filter(lambda it: callable(getattr(kind, it)), own):
         import difflib  # it is slow to import
 
-        if near := difflib.get_close_matches(name, _METHODS, 1, _ALIKE):
+        if near := difflib.get_close_matches(name, _METHODS, 1, cutoff=0.85):
             _log.warning(
                 "%s.%s is no method of a hook, and is never called: did you mean %s?",
                 *(kind.__name__, name, near[0]),
             )
-
-
-def _check_reserved(hook: SessionRunHook, name: str, attribute: str, kind: type) -> None:
-    value = getattr(hook, attribute, None)
-    if value is not None and not isinstance(value, kind):
-        raise TypeError(
-            f"{attribute} of the hook {name}, which runhooks reads, must be a dict or None, got "
-            f"{value!r}: if it is your own, give it another name"
-        )
-
-
-_FLUSH_SECS = 5.0  # that a failing session waits for event files
 
 
 class HookList:
@@ -152,7 +136,7 @@ class HookList:
                 add_note(error, f"on_exception of the hook {name} then raised {described(failure)}")
         self._files.end()
         # Now, or events that are lost would raise in the next session.
-        for failure in caught(partial(flush_all, timeout=_FLUSH_SECS)):
+        for failure in caught(partial(flush_all, timeout=5.0)):
             add_note(error, f"writing events then failed: {error_text(failure)}")
 
     def compare_states(self, raw: RawSession) -> None:
@@ -160,9 +144,8 @@ class HookList:
         saved = {name: it for by_name in self._saved.values() for name, it in by_name.items()}
         if self._compared or not any(it.was_given for it in saved.values()):
             return
-        unclaimed = [name for name, state in raw.unclaimed_states().items() if state]
-        new = [name for name, it in saved.items() if it.lacks_state]
-        for there, here in self._renumbered(raw.unclaimed_states()):
+        unclaimed = raw.unclaimed_states()
+        for there, here in self._renumbered(unclaimed):
             self._compared = True
             _log.warning(
                 "the checkpoint has the states of %s, and the hooks here are %s. Hooks of one name "
@@ -171,9 +154,9 @@ class HookList:
                 *(", ".join(there), ", ".join(here)),
             )
         findings = []
-        if unclaimed:
-            findings.append(f"states that belong to nothing here ({', '.join(unclaimed)})")
-        if new:
+        if unknown := [name for name, state in unclaimed.items() if state]:
+            findings.append(f"states that belong to nothing here ({', '.join(unknown)})")
+        if new := [name for name, it in saved.items() if it.lacks_state]:
             findings.append(f"no states for {', '.join(new)}, which start over")
         if findings:
             self._compared = True
@@ -199,14 +182,13 @@ class HookList:
     def _name(self, hook: SessionRunHook) -> str:
         """Return its own name or that of its class, with ``_1``, ``_2`` added if taken."""
         own = getattr(hook, "hook_name", None)
-        if isinstance(own, str) and own.startswith(RESERVED_PREFIXES):
+        if isinstance(own, str) and own.startswith((INPUT_STATES, OBJECT_STATES)):
             raise ValueError(
-                f"hook_name must not begin with {' or '.join(map(repr, RESERVED_PREFIXES))}, which "
+                f"hook_name must not begin with {INPUT_STATES!r} or {OBJECT_STATES!r}, which "
                 f"checkpoints use for inputs and objects: got {own!r}"
             )
         _warn_of_misspelled(type(hook))
         kind = own if isinstance(own, str) and own else type(hook).__name__
-        name = kind
         for number in count(self._numbers.get(kind, 0)):
             name = f"{kind}_{number}" if number else kind
             if name not in self._kinds:
@@ -223,10 +205,15 @@ class HookList:
         self._begun_ids.add(id(hook))
         if self._is_nested:
             return
-        _check_reserved(hook, name, "hook_secs", dict)
-        objects = getattr(hook, "saved_objects", None)  # a foreign hook may lack it
+        for attribute, kind in (("hook_secs", dict), ("saved_objects", Mapping)):
+            value = getattr(hook, attribute, None)  # a foreign hook may lack it
+            if value is not None and not isinstance(value, kind):
+                raise TypeError(
+                    f"{attribute} of the hook {name}, which runhooks reads, must be a dict or "
+                    f"None, got {value!r}: if it is your own, give it another name"
+                )
+        objects = getattr(hook, "saved_objects", None)
         if objects is not None:
-            _check_reserved(hook, name, "saved_objects", Mapping)
             self._saved[name] = {
                 key: _SavedObject(f"{key} of {name}", it) for key, it in objects.items()
             }
@@ -251,7 +238,7 @@ class HookList:
     ) -> None:
         with self._handing(name, "after_create_session", hook, session):
             hook.after_create_session(session.raw, session.coord)
-        session.hooked.add(name, hook, always=always, placement=self._placement)
+        session.hooked.add(name, hook, self._placement, always=always)
 
     @contextmanager
     def _handing(
@@ -367,12 +354,6 @@ def raise_first(errors: Sequence[BaseException], already: BaseException | None =
         raise first
 
 
-def thread_failure(coord: Coordinator) -> BaseException | None:
-    """Return the error of a thread, unless it is the end of an input."""
-    errors = caught(coord.raise_requested_exception)
-    return next((error for error in errors if not isinstance(error, good_ends())), None)
-
-
 def _has_state(hook: SessionRunHook) -> bool:
     methods = ("state_dict", "load_state_dict")  # a foreign hook may lack them
     if not all(callable(getattr(hook, method, None)) for method in methods):
@@ -389,11 +370,8 @@ def until_stop(
 ) -> Iterator[FeedDict]:
     """Yield ``feeds`` of a nested loop until the session of the training is asked to stop.
 
-    ``is_at_end``: whether the user wants the loop to be made once the training has ended.
-
-    Raises:
-        LoopStoppedError: At a request that comes after the first of ``feeds``, or, not at the end,
-            at a signal before it: the training is to be saved before it is killed.
+    Raises LoopStoppedError at a request that comes after the first of ``feeds``, or, unless the
+    training is at its end, at a signal before it: it is to be saved before it is killed.
     """
     stop = training.stop_request
     already = stop.reason if is_at_end or not stop.is_by_signal else None

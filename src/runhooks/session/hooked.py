@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -79,8 +79,7 @@ class HookedSession:
     Attributes:
         runs: The number of runs it has made, not counting those that named their hooks.
         stride: How many steps the last run made, and so the next is expected to.
-        data_end: Why the data have no further element, or None. Unlike after a hook has asked to
-            stop, another run may be made, and raises OutOfRangeError.
+        data_end: Why the data have no further element, or None. Another run raises OutOfRangeError.
         within_step: Whether the last run was a part of a step, as when gradients accumulate. Hooks
             that go by steps or seconds, and signals, wait for its end.
         repeat: The turn that ``again`` can make without a look at what is due, or None.
@@ -120,12 +119,7 @@ class HookedSession:
         self._no_records = raw.new_records() or (None, None)
 
     def add(
-        self,
-        name: str,
-        hook: SessionRunHook,
-        *,
-        always: bool,
-        placement: RankPlacement | None = None,
+        self, name: str, hook: SessionRunHook, placement: RankPlacement | None, *, always: bool
     ) -> None:
         """Add a hook: for every run if ``always``, otherwise for the runs that name it."""
         added = ScheduledHook(hook, name, placement)
@@ -135,12 +129,12 @@ class HookedSession:
         if added.before_run is None and added.after_run is None:
             return
         self._by_id[id(hook)] = added
-        if always:
-            self._hooks.append(added)
-        else:
+        if not always:
             added.sleeps = False  # it is called where it is named
-        if added.watched is not None and always:
-            self._watching = [it for it in self._hooks if it.watched is not None]
+            return
+        self._hooks.append(added)
+        if added.watched is not None:
+            self._watching = [*self._watching, added]
 
     def schedule(self) -> None:
         self._ask_next_due([hook for hook in self._hooks if hook.sleeps], find=True)
@@ -223,7 +217,10 @@ class HookedSession:
         hooks: Iterable[SessionRunHook] | None = None,
     ) -> Any:
         """Make one run with all hooks that are due, or with ``hooks``."""
-        chosen = self._hooks if hooks is None else self._scheduled(hooks)
+        by_id = self._by_id
+        chosen = (
+            self._hooks if hooks is None else [by_id[id(it)] for it in hooks if id(it) in by_id]
+        )
         if not isinstance(caller.feed_dict, Mapping | None) or (hooks is not None and not chosen):
             return self._raw.run(*caller, run_metadata)  # which says what is wrong
         with self._one_at_a_time:
@@ -267,7 +264,7 @@ class HookedSession:
             if is_named or self.due.is_reached(step, self.runs + 1, part, turns.draws, left):
                 due = self._due(hooks, step, part, turns.draws)
         try:
-            return self._ask(turns, turns.last_turn(due), due, caller, hooks)
+            return self._ask(turns, turns.last.get(due), due, caller, hooks)
         except BaseException:
             self._let_go(due)
             raise
@@ -291,7 +288,8 @@ class HookedSession:
             woken = self._count(turn, step, hooks)
         answering = self._answering(turn, result, records)
         if woken:
-            answering = _in_order(hooks, answering, woken)
+            more = [(it, it.after_run, None) for it in woken if it.after_run is not None]
+            answering = sorted([*answering, *more], key=lambda it: hooks.index(it[0]))
             context = context or SessionRunContext(caller, raw, raw.global_step)
         with raw.after_own_run():
             if turn.watching:
@@ -301,13 +299,11 @@ class HookedSession:
         self._note_data_end(turn)
         if caller.feed_dict and raw.checkpoint != checkpoint:
             self.saved_in = self.runs
-        if hooks is not self._hooks:
-            self._ask_next_due([*turn.sleepers, *woken], find=True)
-        else:
-            if turn.sleepers or woken:
-                self._ask_next_due([*turn.sleepers, *woken])
-            if self.repeat is not turn or made is None or made.off_steps <= 0:
-                self._expect(turn, caller, made)
+        is_named = hooks is not self._hooks
+        if is_named or turn.sleepers or woken:
+            self._ask_next_due([*turn.sleepers, *woken], find=is_named)
+        if not is_named and (self.repeat is not turn or made is None or made.off_steps <= 0):
+            self._expect(turn, caller, made)
         return result if turn.fetches is None else result[0]
 
     def _note_data_end(self, turn: Turn) -> None:
@@ -527,10 +523,9 @@ class HookedSession:
                 return  # a stop was asked for, or the first run after the iteration has other hooks
             if run.steps != self.stride and (run.steps or self.due.step != math.inf):
                 return  # hooks have made steps, or it makes none
-            draws = turn.turns.draws
-            left = self._draws_left() if draws else math.inf
+            left = self._draws_left() if turn.turns.draws else math.inf
             step = self._raw.global_step or 0
-            run.foresee(self.due.runs_until(step, self.stride, self.runs, draws, left))
+            run.foresee(self.due.runs_until(step, self.stride, self.runs, left))
             if run.off_steps > 0:
                 self.repeat = turn
 
@@ -547,25 +542,11 @@ class HookedSession:
         secs = getattr(added.hook, "hook_secs", None)  # a foreign hook may lack it
         if secs is not None:  # this hook measures all others
             self._hook_secs = secs
-            for hook in (*self._by_id.values(), added):
+            for hook in self._by_id.values():
                 hook.measure(secs)
             self._watching = []  # they are called in every run instead
-        elif self._hook_secs is not None:
+        if self._hook_secs is not None:
             added.measure(self._hook_secs)
-
-    def _scheduled(self, hooks: Iterable[SessionRunHook]) -> list[ScheduledHook]:
-        return [self._by_id[id(hook)] for hook in hooks if id(hook) in self._by_id]
-
-
-def _in_order(
-    hooks: Sequence[ScheduledHook],
-    answering: Sequence[Answering],
-    woken: Collection[ScheduledHook],
-) -> list[Answering]:
-    """Return those that a run answers or has woken, in the order of ``hooks``."""
-    by_hook: dict[ScheduledHook, Answering] = {it[0]: it for it in answering}
-    by_hook |= {hook: (hook, hook.after_run, None) for hook in woken if hook.after_run is not None}
-    return [by_hook[hook] for hook in hooks if hook in by_hook]
 
 
 class LiveSession:

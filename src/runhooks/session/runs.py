@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from runhooks.arrays.array_library import ArrayLibrary
 from runhooks.arrays.registry import NO_LIBRARY, NUMPY, library_of
 from runhooks.contract import PreparedRun
 from runhooks.errors import OutOfRangeError, add_note
@@ -27,9 +26,6 @@ from runhooks.graph.plan import Plan, make_plan
 from runhooks.graph.source import Source
 from runhooks.graph.step_result import described
 from runhooks.session.states import SessionInputs, VariableValues
-
-#: New values of variables on the host.
-Counted = Mapping[Variable, Any]
 
 _NOTHING_COUNTED: dict[Variable, Any] = {}
 
@@ -142,7 +138,7 @@ class BoundRun(PreparedRun):
             is_last = self._held.last is self and not self._is_phased
             self.off_steps = off_steps if is_last else 0
 
-    def _explain(self, error: Exception, args: Sequence[Any], counted: Counted) -> None:
+    def _explain(self, error: Exception, args: Sequence[Any], counted: dict[Variable, Any]) -> None:
         """Note what is known about an error out of the body's step, or raise a clearer one."""
         if not isinstance(error, AssignedError):
             self._body.explain(error, args)
@@ -162,8 +158,7 @@ class BoundRun(PreparedRun):
             tensor: described(self._engine, value)
             for tensor, value in zip(reversed(given), reversed(args), strict=False)
         }
-        fed = [f"{it.op.name!r}: {forms[it]}" for it in self._plan.feeds if it in forms]
-        if fed:
+        if fed := [f"{it.op.name!r}: {forms[it]}" for it in self._plan.feeds if it in forms]:
             add_note(error, f"the run was fed {', '.join(fed)}")
         for op in self._inputs:
             drawn = [forms[it] for it in op.outputs if it in forms and it not in self._plan.feeds]
@@ -257,7 +252,7 @@ class BoundRun(PreparedRun):
             raise
         held.check_open()
 
-    def _land(self, new: list[Any], counted: Counted) -> None:
+    def _land(self, new: list[Any], counted: dict[Variable, Any]) -> None:
         """Give the variables their new values: all or, if a signal raises an error, none."""
         held = self._held
         if self._cuts:
@@ -267,7 +262,7 @@ class BoundRun(PreparedRun):
         held.parts[self._span] = new
         held.counters |= counts
 
-    def _counts(self, counted: Counted) -> dict[Variable, int]:
+    def _counts(self, counted: dict[Variable, Any]) -> dict[Variable, int]:
         counts = {it: int(value) for it, value in counted.items()}
         for counter, delta in self._increments:
             counts[counter] = self._held.counters[counter] + delta
@@ -366,11 +361,9 @@ def _conform(name: str, old: Any, new: Any) -> np.int64:
 
 
 Converter = Callable[[Any], Any]
+Shape = tuple[int | None, ...] | None
 
 _ARRAYS = (np.ndarray, np.generic)
-_NUMBERS = (bool, int, float, complex)
-
-_PARTS = (Tensor, Operation)
 _FEED_DICT = (Mapping, NoneType)
 
 
@@ -399,46 +392,26 @@ def converter(tensor: Tensor, put: Converter | None = None) -> Converter:
     is_placeholder = tensor.op.type in ("Placeholder", "PlaceholderWithDefault")
     dtype, shape = tensor.op.args if is_placeholder else (None, None)
     is_any = dtype is None and shape is None
-    convert = _alike(tensor) if is_any else _formed(tensor, dtype, shape)
-    if put is None or isinstance(tensor, Variable):
-        return convert
-    return lambda value: put(convert(value))
-
-
-def _alike(tensor: Tensor) -> Converter:
-    """Return the converter of a tensor that takes any value; its class says if it is fed as is."""
-    fed_as_is: type | None = None
-
-    def convert(value: Any) -> Any:
-        nonlocal fed_as_is
-        if value.__class__ is fed_as_is:
-            return value
-        converted = _any_value(tensor, value)
-        if converted is value:
-            fed_as_is = value.__class__
-        return converted
-
-    return convert
-
-
-def _formed(
-    tensor: Tensor, dtype: np.dtype[Any] | None, shape: tuple[int | None, ...] | None
-) -> Converter:
-    """Return the converter of a tensor with a dtype or a shape, which knows what fits as it is."""
-    kind: Any = None
+    kind: Any = None  # of a value that was fed as it is, like the next two
     its_dtype: Any = None
     its_shape: Any = None
 
     def convert(value: Any) -> Any:
         nonlocal kind, its_dtype, its_shape
-        if value.__class__ is kind and value.dtype == its_dtype and value.shape == its_shape:
+        if value.__class__ is kind and (
+            is_any or (value.dtype == its_dtype and value.shape == its_shape)
+        ):
             return value
-        converted = _array(tensor, value, dtype, shape)
-        if converted is value and isinstance(value, _ARRAYS):
-            kind, its_dtype, its_shape = value.__class__, value.dtype, value.shape
+        converted = _any_value(tensor, value) if is_any else _array(tensor, value, dtype, shape)
+        if converted is value and (is_any or isinstance(value, _ARRAYS)):
+            kind = value.__class__
+            if not is_any:
+                its_dtype, its_shape = value.dtype, value.shape
         return converted
 
-    return convert
+    if put is None or isinstance(tensor, Variable):
+        return convert
+    return lambda value: put(convert(value))
 
 
 def _any_value(tensor: Tensor, value: Any) -> Any:
@@ -448,19 +421,25 @@ def _any_value(tensor: Tensor, value: Any) -> Any:
         except ValueError as error:
             raise ValueError(f"feed_dict: {tensor.name!r} must be fed an array: {error}") from None
         return value if array.dtype.hasobject else array
-    if value is None or isinstance(value, _PARTS):
+    if value is None or isinstance(value, Tensor | Operation):
         raise TypeError(f"feed_dict: {tensor.name!r} must be fed a value, got {value!r}")
-    if isinstance(tensor, Variable) and isinstance(value, _NUMBERS):
+    if isinstance(tensor, Variable) and isinstance(value, bool | int | float | complex):
         return np.asarray(value)
     return value
 
 
-def _array(
-    tensor: Tensor, value: Any, dtype: np.dtype[Any] | None, shape: tuple[int | None, ...] | None
-) -> Any:
+def _array(tensor: Tensor, value: Any, dtype: np.dtype[Any] | None, shape: Shape) -> Any:
+    """Check an array; one of another library stays where it is unless it must be converted."""
     value = _any_value(tensor, value)
     if not isinstance(value, _ARRAYS) and (library := library_of(value)) not in (NUMPY, NO_LIBRARY):
-        return _library_array(tensor, library, value, dtype, shape)
+        its_shape, its_dtype = library.host_form(value)
+        _check_shape(tensor, its_shape, shape)
+        if dtype is None or its_dtype == dtype:
+            return value
+        _check_cast(tensor, its_dtype, dtype)
+        if hasattr(value, "astype"):
+            return value.astype(dtype)
+        return library.from_numpy(_cast(tensor, library.to_numpy(value), dtype), value)
     array: Any = value if isinstance(value, _ARRAYS) else np.asarray(value)
     if array.dtype.hasobject:
         raise TypeError(
@@ -470,27 +449,7 @@ def _array(
     return array if dtype is None or array.dtype == dtype else _cast(tensor, array, dtype)
 
 
-def _library_array(
-    tensor: Tensor,
-    library: ArrayLibrary,
-    value: Any,
-    dtype: np.dtype[Any] | None,
-    shape: tuple[int | None, ...] | None,
-) -> Any:
-    """Check an array of another library; it stays where it is unless it must be converted."""
-    its_shape, its_dtype = library.host_form(value)
-    _check_shape(tensor, its_shape, shape)
-    if dtype is None or its_dtype == dtype:
-        return value
-    _check_cast(tensor, its_dtype, dtype)
-    if hasattr(value, "astype"):
-        return value.astype(dtype)
-    return library.from_numpy(_cast(tensor, library.to_numpy(value), dtype), value)
-
-
-def _check_shape(
-    tensor: Tensor, got: tuple[int, ...], shape: tuple[int | None, ...] | None
-) -> None:
+def _check_shape(tensor: Tensor, got: tuple[int, ...], shape: Shape) -> None:
     if shape is not None and not (
         len(got) == len(shape)
         and all(want is None or want == size for size, want in zip(got, shape, strict=True))

@@ -36,11 +36,6 @@ class VariableValues:
         last: The run that was made last, if nothing else has changed a variable since.
     """
 
-    __slots__ = (
-        *("_engine", "changes", "counters", "is_closed", "last", "lock", "parts", "places"),
-        *("runs", "step_variable", "structures"),
-    )
-
     def __init__(self, engine: Engine) -> None:
         self.lock = threading.RLock()
         self._engine = engine
@@ -109,9 +104,6 @@ class VariableValues:
         self.last, self.is_closed = None, True
 
 
-#: What makes the name of a variable unique.
-_NUMBER = re.compile(r"_\d+(?=/|$)")
-
 _MOST_PROBLEMS = 5  # in a message
 
 
@@ -153,11 +145,9 @@ class SavedVariables(NamedTuple):
     ) -> dict[Variable, Any]:
         """Return new values, made of ``arrays``; ``is_given``: as in ``Snapshot``.
 
-        Sums of means, and moving ``averages``, may be missing on one side: neither what is reported
-        nor what is averaged makes it another training.
-
         Raises ValueError naming the arrays that are missing, of another shape or dtype, or that,
-        with ``all_arrays``, belong to no variable.
+        with ``all_arrays``, belong to no variable. Sums of means, and moving ``averages``, may be
+        missing on one side: they make it no other training.
         """
         found = {variable: self._leaves(variable) for variable in self.values}
         if all_arrays:
@@ -172,10 +162,10 @@ class SavedVariables(NamedTuple):
         if extra:
             problems.append(f"no variable for {extra}")
         if problems:
-            more = len(problems) - _MOST_PROBLEMS
-            shown = [*problems[:_MOST_PROBLEMS], *([f"and {more} more"] if more > 0 else [])]
+            if (more := len(problems) - _MOST_PROBLEMS) > 0:
+                problems[_MOST_PROBLEMS:] = [f"and {more} more"]
             raise ValueError(
-                f"the values are of another model: {'; '.join(shown)}{_twice(known, arrays)}"
+                f"the values are of another model: {'; '.join(problems)}{_twice(known, arrays)}"
             )
 
         def load(it: tuple[Variable, str, Any]) -> Any:
@@ -310,7 +300,7 @@ def _twice(ours: Iterable[str], saved: Collection[str]) -> str:
     """A hint for a program that has built its model in one graph twice, as notebooks do."""
     ours = set(ours)
     for name in sorted(ours.difference(saved)):
-        first = _NUMBER.sub("", name)
+        first = re.sub(r"_\d+(?=/|$)", "", name)  # without what makes it unique
         if first != name and first in ours and first in saved:
             return (
                 f". The graph has {first!r} as well as {name!r}: a model that is built again needs "
@@ -359,17 +349,14 @@ class SessionInputs:
                 self._open(op)
 
     def at(self, op: Operation) -> OpenInput:
-        """Return the input of ``op``, opened again if another thread has rewound it just now."""
+        """Return the input of ``op``, opened again if another thread has just rewound it."""
         if op not in self.opened:
             self._values.check_open()
             self._open(op)
         return self.opened[op]
 
     def open_at_known_positions(self) -> None:
-        """Open the inputs whose position is known.
-
-        A loader may draw from a global generator then, whose own state is to be loaded later.
-        """
+        """Open the inputs whose position is known: they may draw from global generators then."""
         self.open(op for op in self._operations() if op.name in self._positions)
 
     def check_draws(self, operations: Iterable[Operation], *, makes_step: bool) -> None:
@@ -420,8 +407,7 @@ class SessionInputs:
     def load(self, snapshot: Snapshot | None) -> None:
         """Let all inputs begin anew, at their positions in ``snapshot`` if it is given.
 
-        On another number of ranks, an epoch that was interrupted begins anew. Inputs that draw from
-        random generators are opened at once, which sets these.
+        Inputs that draw from random generators are opened at once, which sets these.
         """
         self.opened.clear()
         self._positions, self._unplaced = {}, set()
@@ -471,8 +457,8 @@ class SessionInputs:
                 )
 
     def state_names(self) -> set[str]:
-        own = {INPUT_STATES + op.name for op in self._operations()}
-        return {*own, INPUT_STATES + EPOCH} if self.epochs.is_known else own
+        own = [op.name for op in self._operations()] + [EPOCH] * self.epochs.is_known
+        return {INPUT_STATES + name for name in own}
 
     def _draw_epoch(self) -> int:
         number = self.epochs.begun_by(self._values.global_step or 0)
