@@ -29,10 +29,7 @@ _METHODS = ("begin", "after_create_session", "before_run", "after_run", "end")
 
 
 def in_order(hooks: Iterable[Any] | None) -> list[SessionRunHook]:
-    """Return the hooks as given, those whose ``first`` is true first, those with ``last`` last.
-
-    Anything with the five methods is a hook, TensorFlow's among them.
-    """
+    """Return the hooks as given, but those with ``first`` first, and those with ``last`` last."""
     if hooks is not None and not isinstance(hooks, Iterable):
         raise TypeError(f"hooks must be a list of SessionRunHooks, got {hooks!r}")
     given = list(hooks or ())
@@ -121,7 +118,7 @@ class HookList:
         return given
 
     def end(self, raw: RawSession) -> list[BaseException]:
-        """Call ``end`` of every hook, even if one raises, and return the errors."""
+        """Return the errors of the ``end`` of all hooks."""
         errors = []
         for name, hook in self._in_order():
             errors += caught(partial(self._end, name, hook, raw))
@@ -129,7 +126,6 @@ class HookList:
         return errors
 
     def on_exception(self, raw: RawSession | None, error: BaseException) -> None:
-        """Call ``on_exception`` of every hook that has it, and flush all event files."""
         for name, hook in self._in_order():
             on_exception = getattr(hook, "on_exception", None)  # a foreign hook may lack it
             for failure in caught(partial(on_exception, raw, error)) if on_exception else ():
@@ -149,8 +145,8 @@ class HookList:
             self._compared = True
             _log.warning(
                 "the checkpoint has the states of %s, and the hooks here are %s. Hooks of one name "
-                "are numbered in their order, so each may have got the state of another. Give them "
-                "a hook_name: a new one a name of its own, one that was there the name it had",
+                "are numbered in order, so each may have got the state of another: give new ones a "
+                "hook_name of their own, and others the one they had",
                 *(", ".join(there), ", ".join(here)),
             )
         findings = []
@@ -161,9 +157,9 @@ class HookList:
         if findings:
             self._compared = True
             _log.warning(
-                "the checkpoint has %s. States are found by name: to keep one, give the session a "
-                "hook (hook_name) or an input (name) of the name that it had. Later checkpoints do "
-                "not have what belongs to nothing",
+                "the checkpoint has %s. States are found by name: to keep one, give a hook "
+                "(hook_name) or an input (name) the name that it had. Later checkpoints lack what "
+                "belongs to nothing",
                 " and ".join(findings),
             )
 
@@ -272,10 +268,10 @@ class HookList:
 
 
 class _SavedObject:
-    """A hook, or another object that a hook keeps in checkpoints, as sessions save it.
+    """A hook, or an object that it keeps in checkpoints, as sessions save it.
 
     After a recovery from a checkpoint without its state, it gets the one it had after ``begin``.
-    States are copied, since the object may go on to change them.
+    States are copied, since the object may change them.
     """
 
     def __init__(self, description: str, saved: Any) -> None:
@@ -362,7 +358,7 @@ def _has_state(hook: SessionRunHook) -> bool:
 
 
 class LoopStoppedError(Exception):
-    """The training was asked to stop in the middle of a nested loop."""
+    """The training was asked to stop in a nested loop."""
 
 
 def until_stop(
@@ -382,10 +378,7 @@ def until_stop(
 
 
 class NestedLoop:
-    """Loops over a raw session with hooks of its own, to which each loop is a session.
-
-    The hooks of the training are not called. The states of its own are in no checkpoint.
-    """
+    """Loops over a raw session with hooks of its own, whose states are in no checkpoint."""
 
     def __init__(self, hooks: Iterable[SessionRunHook] | None) -> None:
         self._hooks = HookList(hooks, is_nested=True)

@@ -43,7 +43,7 @@ _new = tuple.__new__
 
 
 class Asked(NamedTuple):
-    """A run to come, whose hooks were asked; ``context`` is None in an off-step."""
+    """A run whose hooks were asked; ``context`` is None in an off-step."""
 
     turn: Turn
     caller: SessionRunArgs
@@ -68,7 +68,7 @@ ANOTHER = object()
 
 
 class Iteration:
-    """An iteration of the user's loop: several runs, between which nothing is saved or stopped."""
+    """Several runs of the user's loop, between which nothing is saved or stopped."""
 
     is_open = False
 
@@ -83,8 +83,7 @@ class HookedSession:
         within_step: Whether the last run was a part of a step, as when gradients accumulate. Hooks
             that go by steps or seconds, and signals, wait for its end.
         repeat: The turn that ``again`` can make without a look at what is due, or None.
-        saved_in: The number of the run, which the loop has fed, in which a checkpoint was saved
-            since ``should_stop()`` was last called, or None.
+        saved_in: The last run that was fed and saved a checkpoint since ``should_stop()``, or None.
     """
 
     def __init__(self, raw: RawSession, iteration: Iteration | None = None) -> None:
@@ -141,7 +140,6 @@ class HookedSession:
 
     @property
     def is_within(self) -> bool:
-        """Whether the loop is in the middle of a step of several runs, or of an iteration."""
         return self.within_step or self._iteration.is_open
 
     def check_stop(self, method: str) -> None:
@@ -152,7 +150,6 @@ class HookedSession:
             )
 
     def begin_iteration(self) -> None:
-        """Let hooks that evaluate or save, or go by epochs, wait from now on."""
         # What is held of a block that has raised is still to be acted on.
         held = self._held_back.items()
         self._held_back = {hook: it for hook, it in held if it is not _NOTHING_HELD}
@@ -173,15 +170,12 @@ class HookedSession:
         self.repeat = None
 
     def wake(self) -> None:
-        """Call the hooks that are due in the next run; the time of the group has moved."""
+        """Call the hooks that are due in the next run."""
         self.due.run = self.runs + 1
         self.repeat = None
 
     def again(self, fetches: Any, feed_dict: Any) -> Any:
-        """Make a run like the one before, at which no other hook is due: an off-step.
-
-        Returns ``ANOTHER`` if such a run is not the next, and none was made.
-        """
+        """Make a run like the one before, if no other hook is due; else return ``ANOTHER``."""
         with self._one_at_a_time:
             if (
                 (turn := self.repeat) is None  # a hook has asked to stop, or to be called
@@ -216,7 +210,6 @@ class HookedSession:
         run_metadata: Any = None,
         hooks: Iterable[SessionRunHook] | None = None,
     ) -> Any:
-        """Make one run with all hooks that are due, or with ``hooks``."""
         by_id = self._by_id
         chosen = (
             self._hooks if hooks is None else [by_id[id(it)] for it in hooks if id(it) in by_id]
@@ -239,10 +232,7 @@ class HookedSession:
         return bool(self._watching) or reached
 
     def ask(self, caller: SessionRunArgs, hooks: Sequence[ScheduledHook] | None = None) -> Asked:
-        """Ask the hooks that are due what they want of a run.
-
-        ``hooks``: those that may take part; None: all but those that have to be named.
-        """
+        """Ask those of ``hooks`` that are due; None: all but those that have to be named."""
         hooks = self._hooks if hooks is None else hooks
         is_named = hooks is not self._hooks
         watching = () if is_named else self._watching
@@ -351,7 +341,7 @@ class HookedSession:
         return self._epochs.done_at(step)
 
     def _draws_left(self) -> float:
-        """Return how many draws lead to the end of an epoch for a hook, or to that of the data."""
+        """Return how many draws lead to the end of an epoch for a hook, or of the data."""
         return math.inf if self._epochs is None else self._epochs.draws_until(self.due.epoch)
 
     def _due(
@@ -496,9 +486,9 @@ class HookedSession:
         self._warned_of_iteration = True
         _log.warning(
             "%s was saved in the middle of an iteration: the loop feeds several runs before it "
-            "calls should_stop() again. A loop that resumes there begins the iteration anew, and "
-            "its result differs. Make these runs inside `with session.iteration():`, which saves "
-            "after the last one",
+            "calls should_stop() again. Resumed there, it begins the iteration anew, and its "
+            "result differs. Make these runs inside `with session.iteration():`, which saves after "
+            "the last one",
             self._raw.checkpoint,
         )
 
@@ -514,7 +504,6 @@ class HookedSession:
                     self.wake()  # on all ranks alike, without a decision
 
     def _expect(self, turn: Turn, caller: SessionRunArgs, run: PreparedRun | None) -> None:
-        """Let ``turn`` be made again until another hook is due."""
         with self._lock:
             self.repeat = None
             if run is None or caller.options is not None or not turn.recurs():
@@ -550,7 +539,7 @@ class HookedSession:
 
 
 class LiveSession:
-    """A raw session in use, with its hooks and the coordinator of the threads beside it."""
+    """A raw session in use, with its hooks and its coordinator."""
 
     def __init__(self, raw: RawSession, iteration: Iteration | None = None) -> None:
         self.raw = raw

@@ -1,8 +1,4 @@
-"""``MonitoredSession``: a session with hooks that watches threads and survives its loss.
-
-``run`` -> ``RecoverableSession.call`` -> ``HookedSession.run_with_hooks`` -> ``PreparedRun.again``;
-where the last turn is made again, ``HookedSession.again`` -> ``PreparedRun.again`` at once.
-"""
+"""``MonitoredSession``: a session with hooks that watches threads and survives its loss."""
 
 from __future__ import annotations
 
@@ -18,7 +14,7 @@ from typing import Any, NamedTuple
 
 from runhooks import arguments
 from runhooks.contract import CallableRuns, RawSession, SessionRunArgs, SessionRunHook, StopRequest
-from runhooks.errors import cause, described, good_ends
+from runhooks.errors import PeerFailedError, cause, described, good_ends
 from runhooks.graph import get_default_graph
 from runhooks.ranks import Group, current_group
 from runhooks.session.agreement import Agreement, stopped
@@ -47,7 +43,7 @@ _log = logging.getLogger("runhooks")
 
 
 class CoordinatedCreator(NamedTuple):
-    """The raw session and its coordinator, as TensorFlow's has them; None after its end."""
+    """As TensorFlow's; both are None after its end."""
 
     tf_sess: RawSession | None
     coord: Coordinator | None
@@ -140,8 +136,7 @@ class MonitoredSession(CallableRuns):
     def epoch(self) -> int | None:
         """The number of the epoch that the last step belongs to, from 1; 0 before the first step.
 
-        None if nothing says when an epoch ends, after ``close``, and while a lost session is
-        replaced.
+        None if nothing says when one ends, after ``close``, and while a lost session is replaced.
         """
         raw = self._tf_sess()
         return None if raw is None else raw.epoch
@@ -212,7 +207,6 @@ class MonitoredSession(CallableRuns):
 
         Raises:
             TypeError, ValueError: If ``step_fn`` is not such a function.
-            Exception: Whatever ``step_fn`` raises.
         """
         if not callable(step_fn):
             raise TypeError(f"step_fn must be a function of one `step_context`, got {step_fn!r}")
@@ -286,8 +280,7 @@ class MonitoredSession(CallableRuns):
     def close(self) -> None:
         """End normally: call ``end`` on every hook, stop the threads, close the session.
 
-        All of this is done even if a part raises; then the first error is raised, with notes on the
-        others.
+        If parts of it raise, the first error is raised at the end, with notes on the others.
         """
         self._close(None)
 
@@ -384,14 +377,14 @@ class MonitoredSession(CallableRuns):
 
     @property
     def _finishes_step(self) -> bool:
-        """Whether it would stop in the middle of a step of several runs, and is to end it."""
         return self._ends_step and not self._is_over and self._session.is_within_step
 
     def _join(self, group: Group, says_chief: bool) -> None:
         agreement = Agreement(group, self._stop, self._hook_list, self._graph)
         agreement.start(says_chief)
         self._agreement, self._asks_first, self._ends_step = agreement, True, True
-        weakref.finalize(self, agreement.abandon, "its session was dropped without close")
+        dropped = PeerFailedError(group.rank, "its session was dropped without close")
+        weakref.finalize(self, agreement.abandon, dropped)
 
     def _live(self) -> LiveSession:
         live = self._session.session
@@ -416,11 +409,11 @@ class MonitoredSession(CallableRuns):
         self._session.call(lambda live: live.hooked.end_iteration())
 
     def _is_good_end(self, error: BaseException) -> bool:
-        """Return whether a loop that ``error`` has ended was at its end, and is to be saved.
+        """Return whether ``error`` has ended the loop at its end, so that it is to be saved.
 
-        So is one whose input fails before a step begins, after a stop was requested: a signal to
-        the process group also ends the workers of a loader. One whose session is lost is not: the
-        steps since the last checkpoint may be missing.
+        So does one of an input before a step begins, after a stop was requested: a signal to the
+        process group also ends the workers of a loader. The loss of a session does not: steps since
+        the last checkpoint may be missing.
         """
         if isinstance(error, good_ends()):
             return True
@@ -475,8 +468,8 @@ class MonitoredSession(CallableRuns):
 class SingularMonitoredSession(MonitoredSession):
     """A monitored session without recovery: if the session is lost, the error is raised.
 
-    As ``tf.compat.v1.train.SingularMonitoredSession``, with the arguments of
-    ``ChiefSessionCreator`` and ``MonitoredSession``.
+    As that of ``tf.compat.v1.train``, with the arguments of ``ChiefSessionCreator`` and
+    ``MonitoredSession``.
     """
 
     def __init__(

@@ -11,7 +11,7 @@ _lock = threading.Lock()
 
 
 class _PlainLines(logging.Handler):
-    """Writes to what ``sys.stderr`` is when a line comes, until the program has handlers."""
+    """Writes to the present ``sys.stderr``, until the program has handlers."""
 
     sets_level = False  # of the log
 

@@ -31,7 +31,7 @@ _NOTHING_COUNTED: dict[Variable, Any] = {}
 
 
 class BoundRun(PreparedRun):
-    """The run of a plan in one session: head, body and tail, of which some may be empty."""
+    """The run of a plan in one session."""
 
     __slots__ = (
         *("_body", "_changes", "_counter", "_counters", "_cuts", "_delta", "_engine", "_feeds"),

@@ -285,7 +285,7 @@ class WorkerSessionCreator(_ScaffoldCreator):
 
 
 def _resolved(place: Place) -> Place:
-    """Return ``place``, which is to mean the same after a change of the working directory."""
+    """Return ``place`` as it is to be found from any working directory."""
     return opener_of(get_default_graph()).resolve(place) if place else place
 
 
@@ -295,8 +295,8 @@ class OwnOpener(SessionOpener):
     def check_target(self, master: str, config: Any) -> None:
         if master:
             raise ValueError(
-                f"master must be left out, got {master!r}: this engine computes in this process "
-                "and connects to no server; a directory is given as checkpoint_dir="
+                f"master must be left out, got {master!r}: this engine connects to no server; a "
+                "directory is given as checkpoint_dir="
             )
         if config is not None:
             raise ValueError(

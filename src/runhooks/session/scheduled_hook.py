@@ -1,4 +1,4 @@
-"""``ScheduledHook``: one hook in one session: on which ranks it is called, and when it is due."""
+"""``ScheduledHook``: on which ranks a hook is called in one session, and when it is due."""
 
 from __future__ import annotations
 
@@ -56,8 +56,7 @@ class RankPlacement:
         """Return whether all ranks call ``hook``, in the same runs.
 
         Where a run is one program of all ranks they must all ask for the same, even for what only
-        the chief writes; where each holds a part of an object or a mean, so must hooks that may ask
-        for it.
+        the chief writes; where each holds a part of a value, so must hooks that may ask for it.
         """
         if self._group.runs_one_program or getattr(hook, "runs_on", "all") == "all":
             return True
@@ -82,9 +81,14 @@ def class_says(hook: SessionRunHook, name: str) -> bool:
     return said
 
 
+def note_hook(error: BaseException, hook: str, phase: str) -> None:
+    """Note on ``error`` which hook it came out of, in which phase."""
+    add_note(error, f"in {phase} of the hook {hook}")
+
+
 @contextmanager
 def noting_hook(hook: str, phase: str) -> Iterator[None]:
-    """Note on any error out of the ``with`` block which hook it came from, in which phase."""
+    """Note it on any error out of the ``with`` block."""
     try:
         yield
     except Exception as error:
@@ -92,17 +96,11 @@ def noting_hook(hook: str, phase: str) -> Iterator[None]:
         raise
 
 
-def note_hook(error: BaseException, hook: str, phase: str) -> None:
-    """Note on ``error`` which hook it came out of."""
-    add_note(error, f"in {phase} of the hook {hook}")
-
-
 class ScheduledHook:
     """A hook as a session calls it.
 
     Attributes:
-        before_run: Its method; None if it does not override it.
-        after_run: The same.
+        before_run: Its method, like ``after_run``; None if it does not override it.
         waits: Whether it always waits for the end of an iteration, as one that evaluates or saves.
         sleeps: Whether it says when it is next due; if not, it is called in every run.
         watched: The tensor it watches in runs in which no other hook is due, or None.
@@ -227,10 +225,10 @@ def _is_as_specific_as_run_methods(hook: SessionRunHook, method: str) -> bool:
 
 
 class NextDue:
-    """The least of the moments at which hooks are due, beside those that are called in every run.
+    """The earliest moments at which hooks are due, beside those that are called in every run.
 
-    A moment is a global step, the number of a run, of epochs done, or a time of the monotonic clock
-    (None: no hook goes by it; ``shared_time``: of hooks that live by the time of the group).
+    ``time`` is one of the monotonic clock (None: no hook goes by it), ``shared_time`` one of hooks
+    that live by the time of all ranks.
     """
 
     def __init__(self) -> None:
@@ -254,7 +252,7 @@ class NextDue:
         )
 
     def find(self, hooks: Iterable[ScheduledHook]) -> bool:
-        """Set it anew; return whether a hook is due already by the time of the group."""
+        """Set it anew; return whether a hook is due already by the time of all ranks."""
         step, run, time, shared_time = (math.inf,) * 4
         epoch: float | Fraction = math.inf
         self.always = is_due = False

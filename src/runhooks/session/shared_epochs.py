@@ -12,7 +12,7 @@ from runhooks.ranks.decisions import Decisions
 
 _BEGINS, _ALIKE = "epoch begins", "epochs alike"
 _BEGUN = "epoch {} has {} elements, of which {} were drawn before run {}"
-_REMEDY = (
+REMEDY = (
     "hooks that go by epochs would act at different steps: give all ranks the same number of "
     "batches in each epoch, or give the graph, or rh.inputs, steps_per_epoch"
 )
@@ -21,8 +21,8 @@ _REMEDY = (
 class SharedEpochs:
     """What one rank tells of its epochs, and whether they are those of the others.
 
-    Each tells rank 0 of an epoch when it begins, and waits for nobody; rank 0 tells all once those
-    of all are alike, or that one fails. Hooks of all ranks wait for that before they act.
+    Each tells rank 0 of an epoch when it begins, without a wait; rank 0 tells all once those of all
+    are alike, or that one fails. Hooks of all ranks wait for that before they act.
     """
 
     def __init__(self, group: Group, decisions: Decisions) -> None:
@@ -56,8 +56,8 @@ class SharedEpochs:
         if not self._exchange.wait_until(self._may_go_on, clock.monotonic() + secs):
             raise DeadlineExceededError(
                 f"waited {secs:g} seconds for all {self._group.size} ranks to begin epoch number "
-                f"{self._told} of this training, at whose end hooks act on all: all ranks must "
-                "make the same calls; see whether one hangs or is slow"
+                f"{self._told} of this training: all must make the same calls; see whether one "
+                "hangs or is slow"
             )
 
     def _may_go_on(self) -> bool:
@@ -71,7 +71,7 @@ class SharedEpochs:
             # Not rank 0, which would count as having told of its own error.
             at, other = (first, rank) if rank == 0 else (rank, first)
             here, there = (_BEGUN.format(*of_ranks[it]) for it in (at, other))
-            self._group.fail(f"its {here}, and on rank {other} {there}, so {_REMEDY}", at)
+            self._group.fail(f"its {here}, and on rank {other} {there}, so {REMEDY}", at)
         elif len(of_ranks) == self._group.size:
             del self._of_ranks[number]
             self._exchange.tell(_ALIKE, number)

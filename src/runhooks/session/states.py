@@ -1,4 +1,4 @@
-"""What a session holds: the values of its variables, and how far its inputs have come."""
+"""What a session holds: values of variables, and how far inputs have come."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _log = logging.getLogger("runhooks")
 
 
 class VariableValues:
-    """What the variables of a session hold, and the counts of its runs; ``lock`` guards all of it.
+    """The values of a session's variables, and the counts of its runs; ``lock`` guards all.
 
     Attributes:
         parts: The parts of all values in one list, as runs take and return them.
@@ -108,7 +108,7 @@ _MOST_PROBLEMS = 5  # in a message
 
 
 class SavedVariables(NamedTuple):
-    """Variables and their values, with the names that their leaves have in checkpoints."""
+    """Variables and their values, whose leaves have names in checkpoints."""
 
     engine: Engine
     values: Mapping[Variable, Any]
@@ -185,7 +185,7 @@ class SavedVariables(NamedTuple):
         }
 
     def assigned(self, values: Mapping[str, Any]) -> tuple[dict[Variable, Any], dict[str, Any]]:
-        """Return new values of the variables that have leaves in ``values``, and the rest of it."""
+        """Return new values of the variables that have leaves in ``values``, and the rest."""
         rest = dict(values)
 
         def given(name: str, old: Any) -> Any:
@@ -197,7 +197,7 @@ class SavedVariables(NamedTuple):
         return self._replaced(values, given), rest
 
     def substitutes(self, places: Mapping[str, str]) -> tuple[dict[Variable, Any], dict[str, str]]:
-        """Return values with other parts in ``places``, by variable, and the rest of ``places``."""
+        """Return values with other parts in ``places``, by variable, and the rest."""
         names: dict[str, str] = {}
         others: dict[str, Any] = {}
         rest: dict[str, str] = {}
@@ -269,7 +269,7 @@ class SavedVariables(NamedTuple):
     def _problem(
         self, variable: Variable, leaves: Mapping[str, Any], arrays: Mapping[str, Any]
     ) -> str:
-        """Say why ``arrays`` cannot be restored in the places of ``leaves``; "" if they can."""
+        """Say why ``arrays`` do not fit in the places of ``leaves``; "" if they do."""
         if missing := sorted(leaves.keys() - arrays.keys()):
             return f"missing {missing}"
         for key, leaf in leaves.items():
@@ -314,7 +314,7 @@ INPUT_STATES = "inputs/"
 
 
 class SessionInputs:
-    """Opens the inputs of ``graph`` when a run first needs them, where a checkpoint left them."""
+    """Opens inputs when a run first needs them, where a checkpoint left them."""
 
     def __init__(
         self, graph: Graph, values: VariableValues, reset: Callable[[list[Any]], None]
@@ -356,7 +356,7 @@ class SessionInputs:
         return self.opened[op]
 
     def open_at_known_positions(self) -> None:
-        """Open the inputs whose position is known: they may draw from global generators then."""
+        """Open inputs whose position is known: they may draw from generators loaded later."""
         self.open(op for op in self._operations() if op.name in self._positions)
 
     def check_draws(self, operations: Iterable[Operation], *, makes_step: bool) -> None:
@@ -369,8 +369,8 @@ class SessionInputs:
             if op in theirs:
                 raise ValueError(
                     f"a run that makes a step must not draw from {op.name!r}, the data of an "
-                    "EvaluationHook, which would end the training: fetch what its test step "
-                    "returns in an evaluation, with summary_op or one of its hooks"
+                    "EvaluationHook: fetch what its test step returns in an evaluation, with "
+                    "summary_op or one of its hooks"
                 )
         for op in operations:
             by_steps = self._drawn_by_steps.setdefault(op, makes_step)
@@ -379,7 +379,7 @@ class SessionInputs:
                 _log.warning(
                     "the input %r goes by the global step, and runs that make no step draw from "
                     "it too: a resumed run would get other elements. Feed these runs, or give them "
-                    "an input of their own, as an EvaluationHook has",
+                    "an input of their own",
                     op.name,
                 )
 
@@ -450,10 +450,9 @@ class SessionInputs:
         for op in self._operations():
             if "state" in states.get(INPUT_STATES + op.name, ()):
                 raise ValueError(
-                    f"the input {op.name!r} cannot go on where it was: the checkpoint has its "
-                    f"position on each of {resized.saved} ranks, and there are {resized.size}. "
-                    "Give rh.inputs a function of the step, which returns what this rank draws "
-                    f"from there on, or start {resized.saved} ranks"
+                    f"the input {op.name!r} cannot go on where it was on {resized.saved} ranks, "
+                    f"and there are {resized.size}: give rh.inputs a function of the step, which "
+                    f"returns what this rank draws from there on, or start {resized.saved} ranks"
                 )
 
     def state_names(self) -> set[str]:

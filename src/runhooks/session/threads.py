@@ -1,4 +1,4 @@
-"""``Coordinator``: stops threads together and reports failures; ``LooperThread`` is one of them."""
+"""``Coordinator`` stops threads together; ``LooperThread`` is one of them."""
 
 from __future__ import annotations
 

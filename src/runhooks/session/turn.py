@@ -184,7 +184,7 @@ def answer(
 
 
 class RequestMerger:
-    """Knows what requests of hooks do to runs of one session, and merges their feeds."""
+    """Merges the requests of hooks for runs of one session."""
 
     def __init__(self, raw: RawSession) -> None:
         self._raw = raw
