@@ -20,8 +20,7 @@ from runhooks.ranks import Group
 from runhooks.ranks.decisions import STOP, Decisions
 from runhooks.session.hook_list import HookList, caught
 from runhooks.session.hooked import LiveSession
-from runhooks.session.scheduled_hook import RankPlacement
-from runhooks.session.shared_epochs import REMEDY, SharedEpochs
+from runhooks.session.scheduled_hook import RankPlacement, SharedEpochs
 from runhooks.trigger import Due, Timer, Trigger
 
 
@@ -29,25 +28,27 @@ def agree_on_start(
     group: Group, says_chief: bool, hooks: Mapping[str, SessionRunHook], graph: BaseGraph
 ) -> None:
     """Set the chief of ``group``; raise ValueError or RuntimeError if programs of ranks differ."""
-    compared = {name: _described(hook) for name, hook in hooks.items()}
-    names = sorted(op.name for op in graph.get_operations())
-    epoch = _epoch_of(graph) if any(map(_goes_by_epochs, hooks.values())) else ""
-    parts = [compared, names, epoch]
-    digests = [hashlib.sha256(json.dumps(it).encode()).hexdigest()[:32] for it in parts]
-    found = json.loads(group.agree("start", json.dumps([says_chief, *digests]), _compared))
+    program = [f"the hook {name}, {_described(hook)}" for name, hook in hooks.items()]
+    if any(map(_goes_by_epochs, hooks.values())):
+        program.append(f"epochs of {_epoch_of(graph)}")
+    program += sorted(f"the operation {op.name!r}" for op in graph.get_operations())
+    mine = json.dumps(program)
+    digest = hashlib.sha256(mine.encode()).hexdigest()[:32]
+    found = json.loads(group.agree("start", json.dumps([says_chief, digest]), _compared))
     if "refused" in found:
         raise ValueError(found["refused"])
     group.chief = found["chief"]
     if "differing" in found:
         here = group.rank in (group.chief, found["differing"])
-        mine = json.dumps(parts) if here else ""
-        raise RuntimeError(group.agree("details", mine, partial(_difference, **found)))
+        raise RuntimeError(
+            group.agree("details", mine if here else "", partial(_difference, **found))
+        )
 
 
 def _compared(values: Sequence[str]) -> str:
-    """Return the chief, and a rank whose hooks or graph differ from its own; or what is wrong."""
+    """Return the chief, and a rank whose program differs from its own; or what is wrong."""
     ranks = [json.loads(it) for it in values]
-    chiefs = [rank for rank, (says_chief, *_) in enumerate(ranks) if says_chief]
+    chiefs = [rank for rank, (says_chief, _) in enumerate(ranks) if says_chief]
     if len(chiefs) not in (1, len(ranks)):  # all: nobody has said anything
         shown = ", ".join(map(str, chiefs[:_SHOWN])) + ", …" * (len(chiefs) > _SHOWN)
         refused = (
@@ -56,40 +57,26 @@ def _compared(values: Sequence[str]) -> str:
         )
         return json.dumps({"refused": refused})
     found = {"chief": chiefs[0]}
-    expected = ranks[chiefs[0]]
-    for part in range(1, len(expected)):
-        for rank, digests in enumerate(ranks):
-            if digests[part] != expected[part]:
-                return json.dumps(found | {"differing": rank})
+    for rank, (_, digest) in enumerate(ranks):
+        if digest != ranks[chiefs[0]][1]:
+            return json.dumps(found | {"differing": rank})
     return json.dumps(found)
 
 
 def _difference(values: Sequence[str], chief: int, differing: int) -> str:
-    (theirs, their_names, their_epoch), (ours, our_names, our_epoch) = (
-        json.loads(values[it]) for it in (differing, chief)
-    )
-    other = f"rank {differing} runs another program than rank {chief}"
-    for name in (*ours, *theirs):
-        here, there = theirs.get(name), ours.get(name)
-        if here != there:
-            return (
-                f"{other}: its hook {name} is {here or 'missing'}, that of rank {chief} is "
-                f"{there or 'missing'}; give all ranks the same hooks, also those of the chief "
-                "where ranks share a mean or a value, or set hook.runs_on = 'chief' for one that "
-                "only writes"
-            )
-    if list(theirs) != list(ours):
-        return f"{other}: its hooks are {list(theirs)}, in another order than {list(ours)}"
-    if their_epoch != our_epoch:
-        return (
-            f"an epoch of rank {differing} is {their_epoch}, and one of rank {chief} {our_epoch}, "
-            f"so {REMEDY}"
-        )
-    different = min(set(their_names) ^ set(our_names), default="")
-    owner = differing if different in their_names else chief
+    programs = {rank: json.loads(values[rank]) for rank in (differing, chief)}
+    common = set.intersection(*map(set, programs.values()))
+    own = [
+        f"only rank {rank} has {item}"
+        for rank, program in programs.items()
+        for item in [it for it in program if it not in common][:1]
+    ]
     return (
-        f"{other}: only the graph of rank {owner} has the operation {different!r}; build the same "
-        "graph on all ranks"
+        f"rank {differing} runs another program than rank {chief}: "
+        f"{', and '.join(own) or 'its hooks have another order'}. Give all ranks the same graph, "
+        "steps_per_epoch or number of batches, and hooks, also those of the chief where ranks "
+        "share a mean or a value; let a hook that only writes run on the chief alone, by "
+        "hook.runs_on = 'chief'"
     )
 
 
@@ -138,8 +125,7 @@ class Agreement:
     """Lets all ranks stop, and call hooks that go by seconds, before the same run.
 
     Runs are counted from 1; a *boundary* is the moment before one. A rank that wants to stop waits
-    at a boundary, where all stop that want it there; otherwise it goes on to the run that is agreed
-    on.
+    at a boundary, where all stop that want it there; otherwise it goes on to the run agreed on.
     """
 
     def __init__(self, group: Group, stop: StopRequest, hooks: HookList, graph: BaseGraph) -> None:
@@ -239,7 +225,7 @@ class Agreement:
         return error
 
     def close(self, error: BaseException | None) -> list[BaseException]:
-        """End the agreement, together or because of ``error``; return the errors of doing so."""
+        """End it, together or because of ``error``; return the errors of doing so."""
         errors = [] if error is not None else caught(self._decisions.leave)
         if error is not None or errors:
             self.abandon(error or errors[0])

@@ -34,15 +34,15 @@ def in_order(hooks: Iterable[Any] | None) -> list[SessionRunHook]:
         raise TypeError(f"hooks must be a list of SessionRunHooks, got {hooks!r}")
     given = list(hooks or ())
     for hook in given:
-        lacking = [name for name in _METHODS if not callable(getattr(hook, name, None))]
-        if lacking or isinstance(hook, type):
-            what = "a class: create it first" if isinstance(hook, type) else f"without {lacking}"
+        what = ""
+        if isinstance(hook, type):
+            what = "a class: create it first"
+        elif lacking := [name for name in _METHODS if not callable(getattr(hook, name, None))]:
+            what = f"without {lacking}"
+        elif not all(isinstance(class_says(hook, it), bool) for it in ("first", "last")):
+            what = "whose first or last is not a bool: in tests use runhooks.testing.RecordingHook"
+        if what:
             raise TypeError(f"hooks must be SessionRunHooks, got {hook!r}, {what}")
-        if not all(isinstance(class_says(hook, name), bool) for name in ("first", "last")):
-            raise TypeError(
-                f"hooks must be SessionRunHooks, got {hook!r}, whose first or last is not a bool: "
-                f"in tests use runhooks.testing.RecordingHook, or Mock(spec={list(_METHODS)})"
-            )
         if getattr(hook, "runs_on", "all") not in ("all", "chief"):
             raise ValueError(f"runs_on must be 'all' or 'chief', got {hook.runs_on!r} of {hook!r}")
     return sorted(given, key=lambda it: class_says(it, "last") - class_says(it, "first"))
@@ -70,7 +70,7 @@ class HookList:
     def __init__(self, hooks: Iterable[SessionRunHook] | None, *, is_nested: bool = False) -> None:
         self._kinds: dict[str, str] = {}
         self._numbers: dict[str, int] = {}
-        #: The hooks that take part in every run, in the order of their calls.
+        #: Those that take part in every run, in order.
         self.by_name: Mapping[str, SessionRunHook] = {
             self._name(hook): hook for hook in in_order(hooks)
         }
@@ -93,7 +93,6 @@ class HookList:
             self._begin(name, hook)
 
     def start(self, session: LiveSession) -> None:
-        """Add all hooks to a new session, those that joined an earlier one too."""
         was_asked = session.coord.should_stop()
         if not self._is_nested:
             self._files.start(session.raw, self._begun.values())
@@ -176,7 +175,6 @@ class HookList:
                 yield found + gone, list(hooks)
 
     def _name(self, hook: SessionRunHook) -> str:
-        """Return its own name or that of its class, with ``_1``, ``_2`` added if taken."""
         own = getattr(hook, "hook_name", None)
         if isinstance(own, str) and own.startswith((INPUT_STATES, OBJECT_STATES)):
             raise ValueError(
@@ -366,8 +364,8 @@ def until_stop(
 ) -> Iterator[FeedDict]:
     """Yield ``feeds`` of a nested loop until the session of the training is asked to stop.
 
-    Raises LoopStoppedError at a request that comes after the first of ``feeds``, or, unless the
-    training is at its end, at a signal before it: it is to be saved before it is killed.
+    Raises LoopStoppedError at a request after the first of ``feeds`` or, unless the training is at
+    its end, at a signal before it: it is to be saved before it is killed.
     """
     stop = training.stop_request
     already = stop.reason if is_at_end or not stop.is_by_signal else None

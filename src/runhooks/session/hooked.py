@@ -22,8 +22,13 @@ from runhooks.errors import good_ends
 from runhooks.graph.base import StepPart
 from runhooks.graph.engine import BoundedCache
 from runhooks.graph.nest import structure_key
-from runhooks.session.scheduled_hook import NextDue, RankPlacement, ScheduledHook, note_hook
-from runhooks.session.shared_epochs import SharedEpochs
+from runhooks.session.scheduled_hook import (
+    NextDue,
+    RankPlacement,
+    ScheduledHook,
+    SharedEpochs,
+    note_hook,
+)
 from runhooks.session.threads import Coordinator
 from runhooks.session.turn import (
     Answering,
@@ -34,12 +39,10 @@ from runhooks.session.turn import (
     RequestMerger,
     Turn,
     answer,
+    new_tuple,
 )
 
 _log = logging.getLogger("runhooks")
-
-#: Makes a named tuple in half the time of its constructor.
-_new = tuple.__new__
 
 
 class Asked(NamedTuple):
@@ -91,7 +94,7 @@ class HookedSession:
         self._iteration = iteration or Iteration()
         self._caller = SessionRunArgs(None)  # of the last run but those of ``again``
         self.repeat: Turn | None = None
-        # For what threads share; held all through a run where runs are made one at a time.
+        # Held all through a run where runs are made one at a time.
         self._lock = threading.RLock()
         self._is_alone = raw.makes_one_run_at_a_time
         self._one_at_a_time: AbstractContextManager[Any] = (
@@ -114,13 +117,12 @@ class HookedSession:
         self._merger = RequestMerger(raw)
         self._turns: BoundedCache[Any, CallerTurns] = BoundedCache()
         self._hook_secs: dict[str, float] | None = None
-        # TensorFlow's hooks always get some: empty ones, never written to.
+        # TensorFlow's hooks always get some.
         self._no_records = raw.new_records() or (None, None)
 
     def add(
         self, name: str, hook: SessionRunHook, placement: RankPlacement | None, *, always: bool
     ) -> None:
-        """Add a hook: for every run if ``always``, otherwise for the runs that name it."""
         added = ScheduledHook(hook, name, placement)
         self._measure(added)
         self._turns.clear()  # their turns were bound to fewer hooks
@@ -188,7 +190,7 @@ class HookedSession:
                 return ANOTHER
             context = None
             if turn.hooks:
-                caller = _new(SessionRunArgs, (fetches, feed_dict, None))
+                caller = new_tuple(SessionRunArgs, (fetches, feed_dict, None))
                 asked = self._ask(turn.turns, turn, turn.hooks, caller, self._hooks)
                 if asked.turn is not turn or run.off_steps <= 0:
                     return self.complete(asked)  # they ask for others, or have made a run
@@ -242,7 +244,7 @@ class HookedSession:
         )
         part = turns.part
         if part is StepPart.NONE and self.within_step:
-            part = StepPart.PART  # a run beside the step does not end it
+            part = StepPart.PART
         step = (self._raw.global_step or 0) + (self.stride if part is StepPart.WHOLE else 0)
         due: Hooks = ()
         with self._lock:
@@ -307,7 +309,7 @@ class HookedSession:
         self._wake(dict.fromkeys(woken, _NOTHING_HELD))
 
     def deliver_between_runs(self) -> None:
-        """Call ``after_run`` of hooks that have slept until somebody else acts."""
+        """Call ``after_run`` of hooks that sleep until somebody else acts."""
         step = self._raw.global_step or 0
         asleep = [it for it in self._hooks if it.step == it.time == it.run == math.inf]
         self._ask_next_due(asleep)
@@ -370,7 +372,7 @@ class HookedSession:
     def _may_ask(self, hook: ScheduledHook, epochs: float | Fraction) -> bool:
         """Return whether the next run has a later result for ``hook`` than one held back, if any.
 
-        That is the run which ends an epoch: the last one in the iteration. A hook that has acted
+        That is the run which ends an epoch, the last one in the iteration. A hook that has acted
         before the run, and is due at another time now, does not wait.
         """
         held = self._held_back.get(hook)
@@ -391,7 +393,7 @@ class HookedSession:
         caller: SessionRunArgs,
         hooks: Sequence[ScheduledHook],
     ) -> Asked:
-        """Ask the hooks that are ``due``, and find their turn: perhaps the last one, ``turn``."""
+        """Ask the hooks that are ``due``, whose last turn was ``turn``."""
         raw = self._raw
         step = raw.global_step
         context: SessionRunContext | None = None
@@ -418,7 +420,7 @@ class HookedSession:
                 raise
         if turn is None:
             turn = turns.turn(due, caller, requests)
-        return _new(Asked, (turn, caller, requests, context, step, hooks))
+        return new_tuple(Asked, (turn, caller, requests, context, step, hooks))
 
     def _make(
         self, asked: Asked, run: Callable[..., Any] | None, run_metadata: Any
@@ -458,7 +460,7 @@ class HookedSession:
         if part is not StepPart.NONE:
             self.within_step = part is StepPart.PART
         is_named = hooks is not self._hooks
-        if is_named:  # it is not counted: the due runs of those that take part move instead
+        if is_named:  # not counted: the due runs of those that take part move instead
             for hook in hooks:
                 hook.run -= 1
         else:
@@ -487,8 +489,7 @@ class HookedSession:
         _log.warning(
             "%s was saved in the middle of an iteration: the loop feeds several runs before it "
             "calls should_stop() again. Resumed there, it begins the iteration anew, and its "
-            "result differs. Make these runs inside `with session.iteration():`, which saves after "
-            "the last one",
+            "result differs: make these runs inside `with session.iteration():`",
             self._raw.checkpoint,
         )
 
@@ -501,7 +502,7 @@ class HookedSession:
             if find:
                 self.repeat = None
                 if self.due.find(hook for hook in self._hooks if hook.watched is None):
-                    self.wake()  # on all ranks alike, without a decision
+                    self.wake()
 
     def _expect(self, turn: Turn, caller: SessionRunArgs, run: PreparedRun | None) -> None:
         with self._lock:
@@ -509,7 +510,7 @@ class HookedSession:
             if run is None or caller.options is not None or not turn.recurs():
                 return
             if self.stop_reason is not None or (self._iteration.is_open and self._held_back):
-                return  # a stop was asked for, or the first run after the iteration has other hooks
+                return  # or the first run after the iteration has other hooks
             if run.steps != self.stride and (run.steps or self.due.step != math.inf):
                 return  # hooks have made steps, or it makes none
             left = self._draws_left() if turn.turns.draws else math.inf

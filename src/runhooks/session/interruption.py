@@ -18,14 +18,14 @@ from runhooks.stores.interruption import interrupt
 class Interruption:
     """Inside ``with``, SIGTERM and the first SIGINT call ``on_interrupt(number)``, a bound method.
 
-    It is called in the main thread between two bytecodes, and must neither wait nor take a lock.
-    The second SIGINT raises KeyboardInterrupt at once. A handler of the user is called after it; an
-    ignored signal stays ignored. After the first signal a handler of SIGCHLD raises no more:
-    torch's would break the step because a worker of a loader has got the signal too.
+    It must neither wait nor take a lock. The second SIGINT raises KeyboardInterrupt at once. A
+    handler of the user is called after it; an ignored signal stays ignored. After the first signal
+    a handler of SIGCHLD raises no more: torch's would break the step because a worker of a loader
+    has got the signal too.
 
-    In any other thread, or in a forked child, this does nothing. Several may be left in any order
-    and thread: a handler that is still installed then does what the one before it would have done.
-    One is left as well when the object of the method is gone.
+    Only in the main thread, and not in a forked child. Several may be left in any order and thread:
+    a handler that is still installed then does what the one before it would have done. One is left
+    as well when the object of the method is gone.
     """
 
     def __init__(self, on_interrupt: Callable[[int], object]) -> None:

@@ -286,7 +286,7 @@ class MonitoredSession(CallableRuns):
 
     StepContext = StepContext  # as in TensorFlow
 
-    # Private names of TensorFlow's session that programs use.
+    # Private names of TensorFlow's, which programs use.
 
     @property
     def _hooks(self) -> tuple[SessionRunHook, ...]:
@@ -409,11 +409,11 @@ class MonitoredSession(CallableRuns):
         self._session.call(lambda live: live.hooked.end_iteration())
 
     def _is_good_end(self, error: BaseException) -> bool:
-        """Return whether ``error`` has ended the loop at its end, so that it is to be saved.
+        """Return whether a loop that ``error`` has ended is to be saved.
 
-        So does one of an input before a step begins, after a stop was requested: a signal to the
-        process group also ends the workers of a loader. The loss of a session does not: steps since
-        the last checkpoint may be missing.
+        That of an input may come, after a stop was requested and before a step begins, of a signal
+        to the process group, which ends the workers of a loader too. After the loss of a session,
+        steps since the last checkpoint may be missing.
         """
         if isinstance(error, good_ends()):
             return True
@@ -426,7 +426,6 @@ class MonitoredSession(CallableRuns):
         return True
 
     def _close(self, error: BaseException | None) -> None:
-        """End the session; its loop has ended by ``error``, or well if no thread has failed."""
         if self._is_over:
             return
         self._is_over = True

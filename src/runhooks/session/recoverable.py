@@ -70,8 +70,8 @@ class RecoveryPolicy:
 class RecoverableSession:
     """An open session that is replaced whenever it is lost, with the run that lost it repeated.
 
-    One thread replaces it. Others that make runs wait until it has; ``should_stop`` does not. A
-    stop request ends a wait between two attempts: one more is made at once.
+    One thread replaces it; others that make runs wait, but ``should_stop`` does not. A stop request
+    ends a wait between two attempts: one more is made at once.
     """
 
     def __init__(
@@ -357,7 +357,6 @@ def run_watched(
 
 
 def _raise_cause(session: LiveSession, error: Exception) -> NoReturn:
-    """Raise the error of a thread, of which ``error`` may be an effect, or ``error``."""
     try:
         session.coord.raise_requested_exception()
     except Exception as cause:

@@ -239,7 +239,7 @@ class BoundRun(PreparedRun):
         values: dict[Tensor, Any],
         counted: dict[Variable, Any],
     ) -> None:
-        """Add the values of the body and those behind it to ``values``; to ``counted``, too."""
+        """Add the values of the body and behind it to ``values``; to ``counted``, too."""
         held, plan = self._held, self._plan
         try:
             values.update(zip(plan.body.fetches, self._body.fetched(new, rest), strict=True))
@@ -325,11 +325,11 @@ def _note_draw(op: Operation, error: Exception) -> None:
 
 
 class PlannedRun:
-    """One set of fetches and feeds, made ready to run. It holds nothing of any session.
+    """One set of fetches and feeds, made ready to run in any session.
 
     Attributes:
         changed: The variables that a run changes.
-        variables: Those that a session must have before it runs this, in the order of the graph.
+        variables: Those that a session must have, in the order of the graph.
     """
 
     def __init__(self, graph: Graph, fetches: Any, feed_keys: tuple[Any, ...]) -> None:
@@ -364,12 +364,11 @@ Converter = Callable[[Any], Any]
 Shape = tuple[int | None, ...] | None
 
 _ARRAYS = (np.ndarray, np.generic)
-_FEED_DICT = (Mapping, NoneType)
 
 
 def check_arguments(engine: Framework, feed_dict: Any, options: Any, run_metadata: Any) -> None:
     """Raise ValueError or TypeError if these are no arguments of ``Session.run``."""
-    if type(feed_dict) is not dict and not isinstance(feed_dict, _FEED_DICT):
+    if type(feed_dict) not in (dict, NoneType) and not isinstance(feed_dict, Mapping):
         raise TypeError(
             f"feed_dict must map tensors to values, got {feed_dict!r}; "
             "to fetch several tensors, give them as one list"
@@ -382,7 +381,7 @@ def check_arguments(engine: Framework, feed_dict: Any, options: Any, run_metadat
 
 
 def converter(tensor: Tensor, put: Converter | None = None) -> Converter:
-    """Return a function from the caller's value to the one to feed, which raises naming the tensor.
+    """Return what converts the caller's value to the one to feed, and raises naming the tensor.
 
     A list becomes an array. For a placeholder with a dtype, arrays of the same kind are converted;
     floats do not become integers. What is fed to a variable is not ``put``.
@@ -392,7 +391,7 @@ def converter(tensor: Tensor, put: Converter | None = None) -> Converter:
     is_placeholder = tensor.op.type in ("Placeholder", "PlaceholderWithDefault")
     dtype, shape = tensor.op.args if is_placeholder else (None, None)
     is_any = dtype is None and shape is None
-    kind: Any = None  # of a value that was fed as it is, like the next two
+    kind: Any = None  # of what was fed as it is, like the next two
     its_dtype: Any = None
     its_shape: Any = None
 

@@ -127,8 +127,8 @@ class Scaffold:
         found = graph.get_collection(collection_key)
         if len(found) > 1:
             raise RuntimeError(
-                f"More than one item in the collection {collection_key!r}, which holds "
-                f"{len(found)} items: give the scaffold the one to use, as {arg_name}=..."
+                f"More than one item in the collection {collection_key!r}: give the scaffold the "
+                f"one to use of {len(found)}, as {arg_name}=..."
             )
         if found:
             return found[0]
@@ -156,7 +156,7 @@ class SessionCreator(ABC):
     The graph is final from the first session on if ``create_session`` finalizes a scaffold.
     """
 
-    #: Asked when the monitored session is to stop; a long ``create_session`` listens to it.
+    #: Asked when the monitored session is to stop, to which ``create_session`` listens.
     stop_request = StopRequest()
 
     #: Whether this process is the chief, or does not say so: of several ranks one is.

@@ -31,7 +31,7 @@ class VariableValues:
     """The values of a session's variables, and the counts of its runs; ``lock`` guards all.
 
     Attributes:
-        parts: The parts of all values in one list, as runs take and return them.
+        parts: The parts of all values, as runs take and return them.
         counters: The values of variables on the host, such as the global step.
         last: The run that was made last, if nothing else has changed a variable since.
     """
@@ -145,9 +145,8 @@ class SavedVariables(NamedTuple):
     ) -> dict[Variable, Any]:
         """Return new values, made of ``arrays``; ``is_given``: as in ``Snapshot``.
 
-        Raises ValueError naming the arrays that are missing, of another shape or dtype, or that,
-        with ``all_arrays``, belong to no variable. Sums of means, and moving ``averages``, may be
-        missing on one side: they make it no other training.
+        Raises ValueError naming arrays that are missing, do not fit or, with ``all_arrays``, belong
+        to no variable. Sums of means, and moving ``averages``, may be missing on one side.
         """
         found = {variable: self._leaves(variable) for variable in self.values}
         if all_arrays:
@@ -300,7 +299,7 @@ def _twice(ours: Iterable[str], saved: Collection[str]) -> str:
     """A hint for a program that has built its model in one graph twice, as notebooks do."""
     ours = set(ours)
     for name in sorted(ours.difference(saved)):
-        first = re.sub(r"_\d+(?=/|$)", "", name)  # without what makes it unique
+        first = re.sub(r"_\d+(?=/|$)", "", name)
         if first != name and first in ours and first in saved:
             return (
                 f". The graph has {first!r} as well as {name!r}: a model that is built again needs "
@@ -309,7 +308,6 @@ def _twice(ours: Iterable[str], saved: Collection[str]) -> str:
     return ""
 
 
-#: The prefix of the names of positions in a snapshot.
 INPUT_STATES = "inputs/"
 
 
@@ -331,11 +329,11 @@ class SessionInputs:
             values.lock,
         )
         self.opened: dict[Operation, OpenInput] = {}
-        # Where inputs that are still to be opened were left, by name.
+        # Where inputs still to be opened were left, by name.
         self._positions: dict[str, Any] = {}
         # Rewound, these go on drawing from their generators.
         self._begun: set[Operation] = set()
-        # Still to be opened, and without a position in the loaded snapshot.
+        # To be opened, and without a position in the snapshot.
         self._unplaced: set[Operation] = set()
         # Whether the first run that drew from an input made a step.
         self._drawn_by_steps: dict[Operation, bool] = {}

@@ -25,8 +25,7 @@ class Coordinator:
     does that for a block.
 
     Args:
-        clean_stop_exception_types: Errors that only ask to stop; None: ``OutOfRangeError``, the end
-            of an input.
+        clean_stop_exception_types: Errors that only ask to stop; None: ``OutOfRangeError``.
 
     Attributes:
         stop_requested: Whether a stop was requested.
@@ -61,18 +60,14 @@ class Coordinator:
         Args:
             ex: The reason: an exception, or the result of ``sys.exc_info()``. ``join`` raises that
                 of the first request; after ``join``, it is raised immediately.
-            reason: Why a hook asks, in a few words, for ``session.stop_reason``. TensorFlow's
-                coordinator does not have it.
+            reason: Why a hook asks, for ``session.stop_reason``. Not in TensorFlow's coordinator.
 
         Raises:
             TypeError: If ``ex`` is not an exception.
         """
         error = ex[1] if isinstance(ex, tuple) and len(ex) == 3 else ex
         if not isinstance(error, BaseException | None):
-            raise TypeError(
-                f"ex must be an exception or what sys.exc_info() gives in an except block, "
-                f"got {ex!r}"
-            )
+            raise TypeError(f"ex must be an exception, or sys.exc_info() of one, got {ex!r}")
         if isinstance(error, self._clean_stop_types):
             error = None
         with self._lock:
@@ -206,8 +201,7 @@ class LooperThread(threading.Thread):
         kwargs: Its keyword arguments.
 
     Raises:
-        ValueError: If ``coord`` is not a Coordinator, or ``args`` or ``kwargs`` are given without a
-            ``target``.
+        ValueError: If ``coord`` is not a Coordinator, or arguments are given without a ``target``.
     """
 
     def __init__(

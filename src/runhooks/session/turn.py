@@ -34,8 +34,8 @@ Requests = Mapping[ScheduledHook, SessionRunArgs]
 
 _NEVER_ASKED = SessionRunArgs(object())
 
-#: Makes a named tuple in half the time of its constructor.
-_new = tuple.__new__
+#: Takes half the time of the constructor of a named tuple.
+new_tuple = tuple.__new__
 
 
 class Asking:
@@ -79,7 +79,6 @@ class CallerTurns:
         self.watching = watching
         self.merger = merger
         self._turns: BoundedCache[Any, Turn] = BoundedCache()
-        #: The last turn of some hooks, which may ask for something else now.
         self.last: BoundedCache[Hooks, Turn] = BoundedCache()
 
     def turn(self, hooks: Hooks, caller: SessionRunArgs, requests: Sequence[Request]) -> Turn:
@@ -100,8 +99,7 @@ class Turn:
         waiting: Those that wait for a run that makes the step which they need.
         fetches: What is run: a list, the caller's part first; None: only what the caller asks for.
         feeds: Whether hooks feed values or give options, to be merged for each run.
-        answering: The hooks that are answered, their methods, and the places of their values in the
-            result, if any.
+        answering: Hooks, their methods, and the places of their values in the result, if any.
         sleepers: Those of ``hooks`` that say when they are next due, and are not waiting.
         run: The run of the raw session that it made last, if it can be made again.
     """
@@ -149,11 +147,10 @@ class Turn:
         return {hook: request for hook in self.parties if (request := given[hook]) is not None}
 
     def recurs(self) -> bool:
-        """Return whether, by its hooks, the next run of its caller is this one again."""
+        """Return whether the next run of its caller is this one again, as far as hooks decide."""
         return not (self.feeds or self.waiting) and all(hook.always for hook in self.hooks)
 
     def watch(self, step: int, result: Any, stop: Callable[[str], None]) -> None:
-        """Hand the hooks that watch a value theirs; ``stop`` takes the name of one that asks."""
         try:
             for place, hook in enumerate(self.watching, 1):
                 if hook.hook.watch(step, result[place]):
@@ -175,7 +172,7 @@ def answer(
     try:
         for hook, after_run, place in answering:
             values = None if place is None else result[place]
-            after_run(context, _new(SessionRunValues, (values, options, metadata)))
+            after_run(context, new_tuple(SessionRunValues, (values, options, metadata)))
             if context.stop_requested:
                 note_stop(context, hook)
     except Exception as error:
@@ -264,7 +261,7 @@ class RequestMerger:
     def note_bad_requests(
         self, error: Exception, caller: SessionRunArgs, requests: Requests
     ) -> None:
-        """Note on ``error`` which hook, if any, asks for or feeds what cannot be computed."""
+        """Note on ``error`` which hook, if any, asks for what cannot be computed."""
         fed = {key for args in (caller, *requests.values()) for key in args.feed_dict or ()}
         if not _is_sound(self._graph, caller.fetches, caller.feed_dict or (), fed):
             return
