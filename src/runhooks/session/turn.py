@@ -208,8 +208,7 @@ class RequestMerger:
             raise RuntimeError(
                 f"the hook {hook.name} asks for {min(names)!r} on one rank, but each holds a part "
                 "of it: let all ranks call it, in hooks and not in chief_only_hooks, with "
-                "hook.runs_on = 'all'; or, if it acts on the chief alone, set asks_on_all = True "
-                "in its class"
+                "hook.runs_on = 'all', or set asks_on_all = True in its class if it only writes"
             )
 
     def lacks_step(
