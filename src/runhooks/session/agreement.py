@@ -7,20 +7,27 @@ import json
 import logging
 import math
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from runhooks import clock
 from runhooks.contract import RawSession, SessionRunHook, StopRequest
-from runhooks.errors import OutOfRangeError, PeerFailedError, add_note, described
+from runhooks.errors import (
+    DeadlineExceededError,
+    OutOfRangeError,
+    PeerFailedError,
+    add_note,
+    described,
+)
 from runhooks.graph.base import BaseGraph
-from runhooks.graph.epochs import epoch_input, steps_per_epoch
+from runhooks.graph.epochs import Epochs, epoch_input, steps_per_epoch
 from runhooks.ranks import Group
 from runhooks.ranks.decisions import STOP, Decisions
 from runhooks.session.hook_list import HookList, caught
 from runhooks.session.hooked import LiveSession
-from runhooks.session.scheduled_hook import RankPlacement, SharedEpochs
+from runhooks.session.scheduled_hook import RankPlacement
 from runhooks.trigger import Due, Timer, Trigger
 
 
@@ -64,17 +71,21 @@ def _compared(values: Sequence[str]) -> str:
 
 
 def _difference(values: Sequence[str], chief: int, differing: int) -> str:
-    programs = {rank: json.loads(values[rank]) for rank in (differing, chief)}
-    common = set.intersection(*map(set, programs.values()))
-    own = [
+    theirs, ours = json.loads(values[differing]), json.loads(values[chief])
+    common = {*theirs} & {*ours}
+    found = [
         f"only rank {rank} has {item}"
-        for rank, program in programs.items()
+        for rank, program in ((differing, theirs), (chief, ours))
         for item in [it for it in program if it not in common][:1]
-    ]
+    ] or [
+        f"{here} stands where rank {chief} has {there}"
+        for here, there in zip(theirs, ours, strict=False)
+        if here != there
+    ][:1]
     return (
         f"rank {differing} runs another program than rank {chief}: "
-        f"{', and '.join(own) or 'its hooks have another order'}. Give all ranks the same graph, "
-        "steps_per_epoch or number of batches, and hooks, also those of the chief where ranks "
+        f"{', and '.join(found)}. Give all ranks the same graph, steps_per_epoch or number of "
+        "batches, and hooks, also those of the chief where ranks "
         "share a mean or a value; let a hook that only writes run on the chief alone, by "
         "hook.runs_on = 'chief'"
     )
@@ -323,3 +334,75 @@ def _range(steps: Sequence[str]) -> str:
 
 def _is_for_all(record: logging.LogRecord) -> bool:
     return record.levelno >= logging.WARNING
+
+
+_BEGINS, _ALIKE = "epoch begins", "epochs alike"
+_BEGUN = "epoch {} has {} elements, of which {} were drawn before run {}"
+_REMEDY = (
+    "hooks that go by epochs would act at different steps: give all ranks the same number of "
+    "batches in each epoch, or give the graph, or rh.inputs, steps_per_epoch"
+)
+
+
+class SharedEpochs:
+    """What one rank tells of its epochs, and whether they are those of the others.
+
+    Each tells rank 0 of an epoch when it begins; rank 0 tells all once those of all are alike, or
+    that one fails. Hooks of all ranks wait for that before they act.
+    """
+
+    def __init__(self, group: Group, decisions: Decisions) -> None:
+        self._group = group
+        self._decisions = decisions
+        self._exchange = exchange = group.exchange
+        self._place: tuple[int, bool] | None = None
+        self._told = self._alike = 0  # epochs: by this rank, by all
+        # By number and rank, known to rank 0: epoch, length, drawn, run.
+        self._of_ranks: defaultdict[int, dict[int, tuple[int, ...]]] = defaultdict(dict)
+        exchange.handle(_BEGINS, self._take)
+        exchange.handle(_ALIKE, self._go_on)
+
+    def are_at(self, epochs: Epochs) -> bool:
+        return self._place is not None and self._place[0] == epochs.progress.done
+
+    def begin(self, epochs: Epochs, run: int) -> None:
+        """Tell of the epoch that ``run``, which is about to draw, begins, if it begins one."""
+        progress = epochs.begun_for_all()
+        place = progress.done, progress.is_at_end  # the second: its length was too small
+        if place != self._place:
+            self._place = place
+            self._told += 1
+            self._exchange.say(
+                *(_BEGINS, self._told, progress.done + 1, progress.length, progress.drawn, run)
+            )
+
+    def wait(self) -> None:
+        """Return once all ranks have begun this epoch alike, or stop."""
+        secs = self._group.barrier_secs
+        if not self._exchange.wait_until(self._may_go_on, clock.monotonic() + secs):
+            raise DeadlineExceededError(
+                f"waited {secs:g} seconds for all {self._group.size} ranks to begin epoch number "
+                f"{self._told} of this training: all must make the same calls; see whether one "
+                "hangs or is slow"
+            )
+
+    def _may_go_on(self) -> bool:
+        return self._alike >= self._told or self._decisions.stop_at is not None
+
+    def _take(self, rank: int, number: int, *begun: int) -> None:
+        of_ranks = self._of_ranks[number]
+        of_ranks[rank] = begun
+        first = next(iter(of_ranks))
+        if of_ranks[first] != of_ranks[rank]:
+            # Not rank 0, which would count as having told of its own error.
+            at, other = (first, rank) if rank == 0 else (rank, first)
+            here, there = (_BEGUN.format(*of_ranks[it]) for it in (at, other))
+            self._group.fail(f"its {here}, and on rank {other} {there}, so {_REMEDY}", at)
+        elif len(of_ranks) == self._group.size:
+            del self._of_ranks[number]
+            self._exchange.tell(_ALIKE, number)
+            self._exchange.trim()
+
+    def _go_on(self, number: int) -> None:
+        self._alike = number
+        self._exchange.notify()

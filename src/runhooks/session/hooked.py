@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from runhooks import clock
 from runhooks.contract import (
@@ -22,13 +22,7 @@ from runhooks.errors import good_ends
 from runhooks.graph.base import StepPart
 from runhooks.graph.engine import BoundedCache
 from runhooks.graph.nest import structure_key
-from runhooks.session.scheduled_hook import (
-    NextDue,
-    RankPlacement,
-    ScheduledHook,
-    SharedEpochs,
-    note_hook,
-)
+from runhooks.session.scheduled_hook import NextDue, RankPlacement, ScheduledHook, note_hook
 from runhooks.session.threads import Coordinator
 from runhooks.session.turn import (
     Answering,
@@ -41,6 +35,9 @@ from runhooks.session.turn import (
     answer,
     new_tuple,
 )
+
+if TYPE_CHECKING:
+    from runhooks.session.agreement import SharedEpochs
 
 _log = logging.getLogger("runhooks")
 

@@ -258,8 +258,8 @@ class MonitoredSession(CallableRuns):
                 live.hooked.check_stop("iteration")
         elif self._agreement.should_stop(self._live()):
             raise stopped(self.stop_reason)
-        self._iteration.is_open = True
         self._session.call(lambda live: live.hooked.begin_iteration())
+        self._iteration.is_open = True
         try:
             yield
         except good_ends():  # of the data: the loop ends well

@@ -402,7 +402,10 @@ def converter(tensor: Tensor, put: Converter | None = None) -> Converter:
         ):
             return value
         converted = _any_value(tensor, value) if is_any else _array(tensor, value, dtype, shape)
-        if converted is value and (is_any or isinstance(value, _ARRAYS)):
+        # A list may have arrays, and the next one only numbers.
+        if converted is value and (
+            type(value) is not list if is_any else isinstance(value, _ARRAYS)
+        ):
             kind = value.__class__
             if not is_any:
                 its_dtype, its_shape = value.dtype, value.shape
