@@ -277,9 +277,11 @@ def test_an_iteration_that_finds_no_session_does_not_begin():
 
     with rh.graph(lose, total=0).as_default():
         session = rh.MonitoredSession(Creator())
-        for begin in (lambda: session.run("train_op"), *2 * [session.iteration().__enter__]):
-            with pytest.raises(ValueError, match="no machine"):
-                begin()
+        with pytest.raises(ValueError, match="no machine"):
+            session.run("train_op")
+        for _ in range(2):
+            with pytest.raises(ValueError, match="no machine"), session.iteration():
+                pass
 
 
 def test_a_session_that_is_lost_inside_is_not_replaced_as_its_runs_would_be_missing(tmp_path):
