@@ -7,27 +7,21 @@ import json
 import logging
 import math
 import threading
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from runhooks import clock
 from runhooks.contract import RawSession, SessionRunHook, StopRequest
-from runhooks.errors import (
-    DeadlineExceededError,
-    OutOfRangeError,
-    PeerFailedError,
-    add_note,
-    described,
-)
+from runhooks.errors import OutOfRangeError, PeerFailedError, add_note, described
 from runhooks.graph.base import BaseGraph
-from runhooks.graph.epochs import Epochs, epoch_input, steps_per_epoch
+from runhooks.graph.epochs import epoch_input, steps_per_epoch
 from runhooks.ranks import Group
 from runhooks.ranks.decisions import STOP, Decisions
 from runhooks.session.hook_list import HookList, caught
 from runhooks.session.hooked import LiveSession
 from runhooks.session.scheduled_hook import RankPlacement
+from runhooks.session.shared_epochs import SharedEpochs
 from runhooks.trigger import Due, Timer, Trigger
 
 
@@ -53,7 +47,7 @@ def agree_on_start(
 
 
 def _compared(values: Sequence[str]) -> str:
-    """Return the chief, and a rank whose program differs from its own; or what is wrong."""
+    """Return the chief, and a rank whose program differs; or what is wrong."""
     ranks = [json.loads(it) for it in values]
     chiefs = [rank for rank, (says_chief, _) in enumerate(ranks) if says_chief]
     if len(chiefs) not in (1, len(ranks)):  # all: nobody has said anything
@@ -122,7 +116,7 @@ def _described(hook: SessionRunHook) -> str:
 
 
 def stopped(reason: str | None) -> OutOfRangeError:
-    """Return the error of a run after a stop."""
+    """Return what a run after a stop raises."""
     return OutOfRangeError(f"Stopped by {reason}. Check should_stop() in the loop to exit cleanly")
 
 
@@ -135,8 +129,8 @@ _SHOWN = 8  # of many ranks, in a message
 class Agreement:
     """Lets all ranks stop, and call hooks that go by seconds, before the same run.
 
-    Runs are counted from 1; a *boundary* is the moment before one. A rank that wants to stop waits
-    at a boundary, where all stop that want it there; otherwise it goes on to the run agreed on.
+    A rank that wants to stop waits at the *boundary* before a run, and stops there if all want to;
+    otherwise it goes on to the run agreed on.
     """
 
     def __init__(self, group: Group, stop: StopRequest, hooks: HookList, graph: BaseGraph) -> None:
@@ -193,7 +187,6 @@ class Agreement:
         return self._stops(live)
 
     def make_run(self, live: LiveSession, make: Callable[[], Any]) -> Any:
-        """Make the next run, unless all ranks stop at its boundary."""
         if not self._decisions.runs:
             self._loop = threading.get_ident()
         self._reach(live)
@@ -334,75 +327,3 @@ def _range(steps: Sequence[str]) -> str:
 
 def _is_for_all(record: logging.LogRecord) -> bool:
     return record.levelno >= logging.WARNING
-
-
-_BEGINS, _ALIKE = "epoch begins", "epochs alike"
-_BEGUN = "epoch {} has {} elements, of which {} were drawn before run {}"
-_REMEDY = (
-    "hooks that go by epochs would act at different steps: give all ranks the same number of "
-    "batches in each epoch, or give the graph, or rh.inputs, steps_per_epoch"
-)
-
-
-class SharedEpochs:
-    """What one rank tells of its epochs, and whether they are those of the others.
-
-    Each tells rank 0 of an epoch when it begins; rank 0 tells all once those of all are alike, or
-    that one fails. Hooks of all ranks wait for that before they act.
-    """
-
-    def __init__(self, group: Group, decisions: Decisions) -> None:
-        self._group = group
-        self._decisions = decisions
-        self._exchange = exchange = group.exchange
-        self._place: tuple[int, bool] | None = None
-        self._told = self._alike = 0  # epochs: by this rank, by all
-        # By number and rank, known to rank 0: epoch, length, drawn, run.
-        self._of_ranks: defaultdict[int, dict[int, tuple[int, ...]]] = defaultdict(dict)
-        exchange.handle(_BEGINS, self._take)
-        exchange.handle(_ALIKE, self._go_on)
-
-    def are_at(self, epochs: Epochs) -> bool:
-        return self._place is not None and self._place[0] == epochs.progress.done
-
-    def begin(self, epochs: Epochs, run: int) -> None:
-        """Tell of the epoch that ``run``, which is about to draw, begins, if it begins one."""
-        progress = epochs.begun_for_all()
-        place = progress.done, progress.is_at_end  # the second: its length was too small
-        if place != self._place:
-            self._place = place
-            self._told += 1
-            self._exchange.say(
-                *(_BEGINS, self._told, progress.done + 1, progress.length, progress.drawn, run)
-            )
-
-    def wait(self) -> None:
-        """Return once all ranks have begun this epoch alike, or stop."""
-        secs = self._group.barrier_secs
-        if not self._exchange.wait_until(self._may_go_on, clock.monotonic() + secs):
-            raise DeadlineExceededError(
-                f"waited {secs:g} seconds for all {self._group.size} ranks to begin epoch number "
-                f"{self._told} of this training: all must make the same calls; see whether one "
-                "hangs or is slow"
-            )
-
-    def _may_go_on(self) -> bool:
-        return self._alike >= self._told or self._decisions.stop_at is not None
-
-    def _take(self, rank: int, number: int, *begun: int) -> None:
-        of_ranks = self._of_ranks[number]
-        of_ranks[rank] = begun
-        first = next(iter(of_ranks))
-        if of_ranks[first] != of_ranks[rank]:
-            # Not rank 0, which would count as having told of its own error.
-            at, other = (first, rank) if rank == 0 else (rank, first)
-            here, there = (_BEGUN.format(*of_ranks[it]) for it in (at, other))
-            self._group.fail(f"its {here}, and on rank {other} {there}, so {_REMEDY}", at)
-        elif len(of_ranks) == self._group.size:
-            del self._of_ranks[number]
-            self._exchange.tell(_ALIKE, number)
-            self._exchange.trim()
-
-    def _go_on(self, number: int) -> None:
-        self._alike = number
-        self._exchange.notify()

@@ -117,7 +117,6 @@ class HookList:
         return given
 
     def end(self, raw: RawSession) -> list[BaseException]:
-        """Return the errors of the ``end`` of all hooks."""
         errors = []
         for name, hook in self._in_order():
             errors += caught(partial(self._end, name, hook, raw))
@@ -135,7 +134,6 @@ class HookList:
             add_note(error, f"writing events then failed: {error_text(failure)}")
 
     def compare_states(self, raw: RawSession) -> None:
-        """Warn, once, if restored states and those that hooks keep differ in their names."""
         saved = {name: it for by_name in self._saved.values() for name, it in by_name.items()}
         if self._compared or not any(it.was_given for it in saved.values()):
             return

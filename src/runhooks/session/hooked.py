@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from runhooks import clock
 from runhooks.contract import (
@@ -23,6 +23,7 @@ from runhooks.graph.base import StepPart
 from runhooks.graph.engine import BoundedCache
 from runhooks.graph.nest import structure_key
 from runhooks.session.scheduled_hook import NextDue, RankPlacement, ScheduledHook, note_hook
+from runhooks.session.shared_epochs import SharedEpochs
 from runhooks.session.threads import Coordinator
 from runhooks.session.turn import (
     Answering,
@@ -35,9 +36,6 @@ from runhooks.session.turn import (
     answer,
     new_tuple,
 )
-
-if TYPE_CHECKING:
-    from runhooks.session.agreement import SharedEpochs
 
 _log = logging.getLogger("runhooks")
 
@@ -261,7 +259,7 @@ class HookedSession:
     def complete(
         self, asked: Asked, run: Callable[..., Any] | None = None, run_metadata: Any = None
     ) -> Any:
-        """Make the run, by ``run`` or else the raw session, and hand out the results."""
+        """Make the run, by ``run`` if given, and hand out the results."""
         raw, (turn, caller, requests, context, step, hooks) = self._raw, asked
         checkpoint = raw.checkpoint if caller.feed_dict else None
         self._caller = caller
@@ -422,7 +420,7 @@ class HookedSession:
     def _make(
         self, asked: Asked, run: Callable[..., Any] | None, run_metadata: Any
     ) -> tuple[Any, PreparedRun | None, tuple[Any, Any]]:
-        """Make the run; return its result, the run if it can be made again, and its records."""
+        """Return the result, the run if it can be made again, and its records."""
         raw, turn, (fetches, feed_dict, options) = self._raw, asked.turn, asked.caller
         if turn.feeds:
             requests = turn.requests_of(asked.requests)

@@ -97,7 +97,7 @@ class Interruption:
 
 
 def tell_stopping(when: bytes) -> None:
-    """Say on the terminal that the first Ctrl-C was heard."""
+    """Tell the terminal that Ctrl-C was heard."""
     with suppress(OSError):  # not print: a handler may interrupt one
         os.write(2, b"\nstopping%s; press Ctrl-C again to interrupt it\n" % when)
 

@@ -200,7 +200,12 @@ class RecoverableSession:
             )
         try:
             with self._changed:
-                self._wait_for_replacer(error)
+                while self._replacer is not None:
+                    if self._is_waited_for():
+                        raise error or ClosedSessionError(
+                            "the session is lost, and this thread, started beside it, is to stop"
+                        )
+                    self._changed.wait()
                 if self.session is not None and self.session is not lost:
                     return self.session
                 if self._is_over:
@@ -220,14 +225,6 @@ class RecoverableSession:
                 if self._replacer == threading.get_ident():
                     self._replacer = None
                     self._changed.notify_all()
-
-    def _wait_for_replacer(self, error: Exception | None) -> None:
-        while self._replacer is not None:
-            if self._is_waited_for():
-                raise error or ClosedSessionError(
-                    "the session is lost, and this thread, started beside it, is to stop"
-                )
-            self._changed.wait()
 
     def _is_waited_for(self) -> bool:
         closing = self._closing
@@ -330,7 +327,6 @@ class RecoverableSession:
 
 
 def _check_whole(is_within: bool, error: Exception) -> None:
-    """Raise ``error``, by which a session was lost, if only the loop can repeat its runs."""
     if is_within:
         add_note(
             error,

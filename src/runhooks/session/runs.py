@@ -139,7 +139,6 @@ class BoundRun(PreparedRun):
             self.off_steps = off_steps if is_last else 0
 
     def _explain(self, error: Exception, args: Sequence[Any], counted: dict[Variable, Any]) -> None:
-        """Note what is known about an error out of the body's step, or raise a clearer one."""
         if not isinstance(error, AssignedError):
             self._body.explain(error, args)
             with suppress(Exception):  # the error matters more than the note
@@ -367,7 +366,7 @@ _ARRAYS = (np.ndarray, np.generic)
 
 
 def check_arguments(engine: Framework, feed_dict: Any, options: Any, run_metadata: Any) -> None:
-    """Raise ValueError or TypeError if these are no arguments of ``Session.run``."""
+    """Raise unless ``Session.run`` takes these."""
     if type(feed_dict) not in (dict, NoneType) and not isinstance(feed_dict, Mapping):
         raise TypeError(
             f"feed_dict must map tensors to values, got {feed_dict!r}; "

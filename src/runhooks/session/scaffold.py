@@ -329,7 +329,12 @@ class OwnOpener(SessionOpener):
         try:
             restored = _restore(scaffold, session, checkpoint_dir, path)
             if restored is None:
-                _initialize(scaffold, session)
+                if scaffold.init_op is not None:
+                    session.run(scaffold.init_op, scaffold.init_feed_dict)
+                if scaffold.init_from is not None:
+                    scaffold.init_from.load_into(session)
+                if scaffold.init_fn is not None:
+                    scaffold.init_fn(session)
             else:
                 _log.info("resumed from step %s: %s", session.global_step, restored)
                 if scaffold.saver.is_partial:
@@ -380,15 +385,6 @@ def _restore(scaffold: Any, session: Session, checkpoint_dir: Place, path: Place
     if restored is None:
         check_no_tensorflow_checkpoints(checkpoint_dir)
     return restored
-
-
-def _initialize(scaffold: Any, session: Session) -> None:
-    if scaffold.init_op is not None:
-        session.run(scaffold.init_op, scaffold.init_feed_dict)
-    if scaffold.init_from is not None:
-        scaffold.init_from.load_into(session)
-    if scaffold.init_fn is not None:
-        scaffold.init_fn(session)
 
 
 def _check_ready(session: Session, name: str, op: Any) -> None:

@@ -81,13 +81,13 @@ def class_says(hook: SessionRunHook, name: str) -> bool:
 
 
 def note_hook(error: BaseException, hook: str, phase: str) -> None:
-    """Note on ``error`` which hook it came out of, in which phase."""
+    """Note where ``error`` came from."""
     add_note(error, f"in {phase} of the hook {hook}")
 
 
 @contextmanager
 def noting_hook(hook: str, phase: str) -> Iterator[None]:
-    """Note it on any error out of the ``with`` block."""
+    """Note on an error out of the ``with`` block which hook it came from."""
     try:
         yield
     except Exception as error:
@@ -237,9 +237,9 @@ class NextDue:
         self.shared_time = math.inf
 
     def is_reached(self, step: int, run: int, part: StepPart, draws: int, left: float) -> bool:
-        """Return whether a hook is due in the run ``run``, which is to lead to ``step``.
+        """Return whether a hook is due in ``run``, which is to lead to ``step``.
 
-        It takes ``draws`` elements of the data, and ``left`` of these lead to the end of an epoch.
+        It takes ``draws`` elements of the data; ``left`` lead to the end of an epoch.
         """
         if self.always or run >= self.run:
             return True

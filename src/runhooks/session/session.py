@@ -314,7 +314,15 @@ class Session(RawSession):
             key, lambda: PlannedRun(self._graph, fetches, feed_keys)
         )
         if self._graph.objects is not None and not self._warned_of_step:
-            self._warn_of_step(fetches, feed_keys)
+            found = step_not_named(self._graph, fetches, feed_keys)
+            if found is not None:
+                self._warned_of_step = True
+                step, output = (it.name for it in found)
+                _log.warning(
+                    "fetching %r makes the step %r: fetch %r too if that is intended, or evaluate "
+                    "with a function of your own",
+                    *(output, step, step),
+                )
         self._find_global_step()
         for variable in planned.variables:
             self._values.initialize(variable)
@@ -322,16 +330,6 @@ class Session(RawSession):
         makes_step = self._values.step_variable in planned.changed
         self._inputs.check_draws(planned.plan.inputs, makes_step=makes_step)
         return BoundRun(fetches, planned, self._values, self._inputs)
-
-    def _warn_of_step(self, fetches: Any, feed_keys: tuple[Any, ...]) -> None:
-        if (found := step_not_named(self._graph, fetches, feed_keys)) is not None:
-            self._warned_of_step = True
-            step, output = found
-            _log.warning(
-                "fetching %r makes the step %r: fetch %r too if that is intended, or evaluate with "
-                "a function of your own",
-                *(output.name, step.name, step.name),
-            )
 
     def _find_global_step(self) -> None:
         step = get_global_step(self._graph)

@@ -36,6 +36,11 @@ class VariableValues:
         last: The run that was made last, if nothing else has changed a variable since.
     """
 
+    __slots__ = (
+        *("_engine", "changes", "counters", "is_closed", "last", "lock", "parts", "places"),
+        *("runs", "step_variable", "structures"),
+    )
+
     def __init__(self, engine: Engine) -> None:
         self.lock = threading.RLock()
         self._engine = engine
@@ -132,7 +137,7 @@ class SavedVariables(NamedTuple):
         return to_host(self.engine.to_host, leaves, sharded, into)
 
     def read(self, name: str) -> dict[str, np.ndarray[Any, Any]]:
-        """Return copies of the leaves called ``name``, or below it, if there are any."""
+        """Return copies of the leaves called ``name``, or below it."""
         return self._on_host(self._below(name), {})
 
     def values_from(
@@ -184,7 +189,7 @@ class SavedVariables(NamedTuple):
         }
 
     def assigned(self, values: Mapping[str, Any]) -> tuple[dict[Variable, Any], dict[str, Any]]:
-        """Return new values of the variables that have leaves in ``values``, and the rest."""
+        """Return new values of variables, and the rest of ``values``."""
         rest = dict(values)
 
         def given(name: str, old: Any) -> Any:
@@ -196,7 +201,7 @@ class SavedVariables(NamedTuple):
         return self._replaced(values, given), rest
 
     def substitutes(self, places: Mapping[str, str]) -> tuple[dict[Variable, Any], dict[str, str]]:
-        """Return values with other parts in ``places``, by variable, and the rest."""
+        """Return new values of variables, and the rest of ``places``."""
         names: dict[str, str] = {}
         others: dict[str, Any] = {}
         rest: dict[str, str] = {}
@@ -358,10 +363,6 @@ class SessionInputs:
         self.open(op for op in self._operations() if op.name in self._positions)
 
     def check_draws(self, operations: Iterable[Operation], *, makes_step: bool) -> None:
-        """Warn, once, of an input that goes by the global step in runs that make no step.
-
-        Raises ValueError if a run that makes a step draws from the data of an evaluation.
-        """
         theirs = self._graph.get_collection(GraphKeys.EVALUATION_INPUTS) if makes_step else ()
         for op in operations:  # all of them, before one is noted
             if op in theirs:

@@ -20,18 +20,17 @@ ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
 class Coordinator:
     """Asks threads to stop, waits for them, and raises the error of the first one that failed.
 
-    Like ``tf.compat.v1.train.Coordinator``. Each thread checks ``should_stop()``, or waits in
-    ``wait_for_stop``, and reports its error with ``request_stop(error)``; ``stop_on_exception``
-    does that for a block.
+    Like ``tf.compat.v1.train.Coordinator``. Each thread checks ``should_stop()``, and reports its
+    error with ``request_stop``.
 
     Args:
         clean_stop_exception_types: Errors that only ask to stop; None: ``OutOfRangeError``.
 
     Attributes:
         stop_requested: Whether a stop was requested.
-        given_reason: The ``reason`` that was given to ``request_stop``, or None.
-        stop_reason: The thread that has asked to stop, and why; None if none has.
-        stopped_in: The thread that has asked first, or None.
+        given_reason: The ``reason`` of ``request_stop``, or None.
+        stop_reason: Which thread has asked first, and why; None if none has.
+        stopped_in: That thread, or None.
         joined: Whether ``join`` has returned or raised.
     """
 

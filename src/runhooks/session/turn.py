@@ -41,6 +41,8 @@ new_tuple = tuple.__new__
 class Asking:
     """A hook, and what it asked for in one turn; to return ``request`` itself asks for the same."""
 
+    __slots__ = ("_fetches", "_kind", "_leaf", "before_run", "hook", "request")
+
     def __init__(self, hook: ScheduledHook, request: Any = _NEVER_ASKED) -> None:
         assert hook.before_run is not None, "only a hook that overrides it is asked"
         self.hook = hook
@@ -104,6 +106,11 @@ class Turn:
         run: The run of the raw session that it made last, if it can be made again.
     """
 
+    __slots__ = (
+        *("answering", "asking", "feeds", "fetches", "hooks", "is_of", "leaf", "parties", "run"),
+        *("sleepers", "turns", "waiting", "watching"),
+    )
+
     def __init__(
         self, turns: CallerTurns, hooks: Hooks, caller: SessionRunArgs, requests: Sequence[Request]
     ) -> None:
@@ -147,7 +154,7 @@ class Turn:
         return {hook: request for hook in self.parties if (request := given[hook]) is not None}
 
     def recurs(self) -> bool:
-        """Return whether the next run of its caller is this one again, as far as hooks decide."""
+        """Return whether its hooks let it be the next run of its caller, too."""
         return not (self.feeds or self.waiting) and all(hook.always for hook in self.hooks)
 
     def watch(self, step: int, result: Any, stop: Callable[[str], None]) -> None:
@@ -167,7 +174,7 @@ def answer(
     records: tuple[Any, Any],
     note_stop: Callable[[SessionRunContext, ScheduledHook], None],
 ) -> None:
-    """Call ``after_run`` of hooks; ``records``: the options and metadata of the run."""
+    """Call ``after_run``; ``records``: the options and metadata of the run."""
     options, metadata = records
     try:
         for hook, after_run, place in answering:
@@ -260,7 +267,6 @@ class RequestMerger:
     def note_bad_requests(
         self, error: Exception, caller: SessionRunArgs, requests: Requests
     ) -> None:
-        """Note on ``error`` which hook, if any, asks for what cannot be computed."""
         fed = {key for args in (caller, *requests.values()) for key in args.feed_dict or ()}
         if not _is_sound(self._graph, caller.fetches, caller.feed_dict or (), fed):
             return
