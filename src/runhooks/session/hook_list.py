@@ -63,8 +63,7 @@ def _warn_of_misspelled(kind: type) -> None:
 class HookList:
     """Makes the calls to hooks outside of runs, in their order, and names each hook in its errors.
 
-    Hooks that are given here take part in every run; one that joins later only in runs that name
-    it. ``is_nested``: they are those of a ``NestedLoop``.
+    One that joins later takes part only in runs that name it.
     """
 
     def __init__(self, hooks: Iterable[SessionRunHook] | None, *, is_nested: bool = False) -> None:
@@ -161,7 +160,7 @@ class HookList:
             )
 
     def _renumbered(self, unclaimed: Iterable[str]) -> Iterator[tuple[list[str], list[str]]]:
-        """Yield the numbered names of a kind in the checkpoint, and those here, if they differ."""
+        """Yield the names of a kind in the checkpoint, and those here, if they differ."""
         by_kind: dict[str, dict[str, _SavedObject]] = {}
         for name, saved in self._saved.items():
             if name in saved:

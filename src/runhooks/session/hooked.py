@@ -78,9 +78,9 @@ class HookedSession:
         runs: The number of runs it has made, not counting those that named their hooks.
         stride: How many steps the last run made, and so the next is expected to.
         data_end: Why the data have no further element, or None. Another run raises OutOfRangeError.
-        within_step: Whether the last run was a part of a step, as when gradients accumulate. Hooks
-            that go by steps or seconds, and signals, wait for its end.
-        repeat: The turn that ``again`` can make without a look at what is due, or None.
+        within_step: Whether the last run was a part of a step, for whose end signals and hooks that
+            go by steps or seconds wait.
+        repeat: The turn that ``again`` can make, or None.
         saved_in: The last run that was fed and saved a checkpoint since ``should_stop()``, or None.
     """
 

@@ -324,12 +324,7 @@ def _note_draw(op: Operation, error: Exception) -> None:
 
 
 class PlannedRun:
-    """One set of fetches and feeds, made ready to run in any session.
-
-    Attributes:
-        changed: The variables that a run changes.
-        variables: Those that a session must have, in the order of the graph.
-    """
+    """One set of fetches and feeds, made ready to run in sessions that have its ``variables``."""
 
     def __init__(self, graph: Graph, fetches: Any, feed_keys: tuple[Any, ...]) -> None:
         self.graph = graph

@@ -100,12 +100,11 @@ class ScheduledHook:
 
     Attributes:
         before_run: Its method, like ``after_run``; None if it does not override it.
-        waits: Whether it always waits for the end of an iteration, as one that evaluates or saves.
+        waits: Whether it waits for the end of an iteration, as one that evaluates or saves.
         sleeps: Whether it says when it is next due.
-        watched: The tensor it watches in runs in which no other hook is due, or None.
+        watched: The tensor it watches in off-steps, or None.
         placement: What tells a hook of all ranks the time; None for any other.
         is_lone: Whether other ranks do not call it.
-        always: Whether it is called in every run.
         is_taken: Whether it takes part in a run that is being made, where runs overlap.
     """
 

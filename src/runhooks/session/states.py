@@ -31,9 +31,9 @@ class VariableValues:
     """The values of a session's variables, and the counts of its runs; ``lock`` guards all.
 
     Attributes:
-        parts: The parts of all values, as runs take and return them.
-        counters: The values of variables on the host, such as the global step.
-        last: The run that was made last, if nothing else has changed a variable since.
+        parts: Of all values, as runs take and return them.
+        counters: Values on the host, such as the global step.
+        last: The run made last, if nothing else has changed a variable since.
     """
 
     __slots__ = (

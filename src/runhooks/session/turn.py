@@ -93,8 +93,7 @@ class CallerTurns:
 class Turn:
     """A run of what a caller and hooks ask for, with the calls of these hooks.
 
-    It serves all callers that ask for the same, while the hooks do. Without ``hooks`` it is an
-    off-step, in which hooks may watch a value.
+    It serves all callers that ask for the same. Without ``hooks`` it is an off-step.
 
     Attributes:
         parties: The hooks whose requests are answered, each by one item of the result.
@@ -102,7 +101,7 @@ class Turn:
         fetches: What is run: a list, the caller's part first; None: only what the caller asks for.
         feeds: Whether hooks feed values or give options, to be merged for each run.
         answering: Hooks, their methods, and the places of their values in the result, if any.
-        sleepers: Those of ``hooks`` that say when they are next due, and are not waiting.
+        sleepers: Hooks that say when they are next due, and are not waiting.
         run: The run of the raw session that it made last, if it can be made again.
     """
 
