@@ -10,7 +10,7 @@ from runhooks import arguments
 from runhooks.checkpoint import DirectoryLock, Saver
 from runhooks.contract import RawSession, SessionRunHook
 from runhooks.graph import get_default_graph
-from runhooks.graph.base import SessionOpener
+from runhooks.graph.base import Place, SessionOpener
 from runhooks.hooks import (
     CheckpointSaverHook,
     StepCounterHook,
@@ -59,8 +59,8 @@ def MonitoredTrainingSession(  # noqa: D417, N802 - TensorFlow's name and argume
 ) -> MonitoredSession:
     """Return a ``MonitoredSession`` that saves checkpoints and summaries, and resumes.
 
-    As ``tf.compat.v1.train.MonitoredTrainingSession``; None or 0 turns a cadence off. Order of
-    hooks: ``chief_only_hooks``, those created here, ``hooks``, the checkpoint hook.
+    As that of ``tf.compat.v1.train``; None or 0 turns a cadence off. Order of hooks:
+    ``chief_only_hooks``, those created here, ``hooks``, the checkpoint hook.
 
     Args:
         master: Like ``config``, only for TensorFlow sessions.
@@ -118,8 +118,7 @@ def train(  # noqa: D417 - the others are those of MonitoredTrainingSession
     """Run ``train_op`` of the default graph in a ``MonitoredTrainingSession`` until the end.
 
     As ``tf.contrib.training.train``. It ends with the data, at ``max_steps``, when a hook asks for
-    it, or after Ctrl-C and SIGTERM; called again with the same ``checkpoint_dir``,
-    it resumes.
+    it, or after Ctrl-C and SIGTERM; called again with the same ``checkpoint_dir``, it resumes.
 
         graph = rh.graph(train_step, ["loss"], data=batches, epochs=10, weights=np.zeros(2))
         with graph.as_default():
@@ -167,7 +166,7 @@ def _with_saver(scaffold: Any, saver: Any) -> Any:
     if scaffold.saver not in (None, saver):
         raise ValueError(
             f"saver must be left out for a scaffold that has one, got saver={saver!r} and a "
-            f"scaffold with {scaffold.saver!r}: give one of them"
+            f"scaffold with {scaffold.saver!r}"
         )
     if not isinstance(scaffold, Scaffold):
         return made
@@ -175,9 +174,7 @@ def _with_saver(scaffold: Any, saver: Any) -> Any:
     return scaffold
 
 
-def _check_best(
-    saver: Any, checkpoint_dir: str | os.PathLike[str] | None, hooks: Iterable[SessionRunHook]
-) -> None:
+def _check_best(saver: Any, checkpoint_dir: Place, hooks: Iterable[SessionRunHook]) -> None:
     best = saver.best_rules if isinstance(saver, Saver) else []
     if best and not checkpoint_dir and not any(isinstance(it, CheckpointSaverHook) for it in hooks):
         raise ValueError(
@@ -223,7 +220,7 @@ class DirectoryLockHook(SessionRunHook):
 
 
 def _summary_hooks(
-    folder: str | os.PathLike[str] | None,
+    folder: Place,
     scaffold: Scaffold,
     count_steps: int | None,
     steps: int | None,
@@ -240,7 +237,7 @@ def _summary_hooks(
 
 
 def _checkpoint_hooks(
-    folder: str | os.PathLike[str] | None,
+    folder: Place,
     scaffold: Scaffold,
     save_graph_def: bool,
     steps: int | None,

@@ -185,6 +185,17 @@ def test_whole_numbers_are_fed_by_their_values(graph):
             sess.run(x, {x: [1, 256]})
 
 
+def test_a_list_of_numbers_becomes_an_array_after_one_of_other_things_too():
+    def step(total, x):
+        return total, {"kind": type(x).__name__}
+
+    with rh.graph(step, ["kind"], total=0).as_default():
+        session = rh.Session()
+        fed = [1.0, 2.0], [{"other": 1}], [1.0, 2.0]
+        kinds = [session.run("kind", {"x": value}) for value in fed]
+    assert kinds == ["ndarray", "list", "ndarray"]
+
+
 def test_ragged_list_is_told_with_the_tensor(graph):
     x = rh.placeholder("x")
     with rh.Session(graph) as sess, pytest.raises(ValueError, match="'x:0'"):

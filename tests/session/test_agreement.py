@@ -272,6 +272,17 @@ def test_all_ranks_save_what_a_hook_of_the_chief_changes_as_a_session_opens(tmp_
         assert on_all(LocalGroup.together(2), train) == [1, 1]
 
 
+def test_hooks_in_another_order_are_named():
+    def hooks(group):
+        given = [StopsAfter(3), rh.TimeLimitHook(1000)]
+        return given if group.rank == 0 else given[::-1]
+
+    for error in on_all(LocalGroup.together(2), training(hooks)):
+        assert isinstance(error, RuntimeError)
+        assert "the hook TimeLimitHook" in str(error)
+        assert "where rank 0 has the hook StopsAfter" in str(error)
+
+
 def test_runs_on_is_checked():
     hook = rh.SessionRunHook()
     hook.runs_on = "rank 3"

@@ -262,6 +262,28 @@ def test_after_an_error_inside_the_next_iteration_can_begin():
     assert session.global_step == 2
 
 
+def test_an_iteration_that_finds_no_session_does_not_begin():
+    class Creator(rh.SessionCreator):
+        is_first = True
+
+        def create_session(self):
+            if not self.is_first:
+                raise ValueError("no machine to be had")
+            self.is_first = False
+            return rh.ChiefSessionCreator().create_session()
+
+    def lose(total):
+        raise rh.errors.AbortedError("lost")
+
+    with rh.graph(lose, total=0).as_default():
+        session = rh.MonitoredSession(Creator())
+        with pytest.raises(ValueError, match="no machine"):
+            session.run("train_op")
+        for _ in range(2):
+            with pytest.raises(ValueError, match="no machine"), session.iteration():
+                pass
+
+
 def test_a_session_that_is_lost_inside_is_not_replaced_as_its_runs_would_be_missing(tmp_path):
     def train(lost_in=None):
         calls = itertools.count()

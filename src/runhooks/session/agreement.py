@@ -1,4 +1,4 @@
-"""``Agreement``: how the monitored session of one of several ranks goes along with the others."""
+"""``Agreement``: how the monitored sessions of several ranks go along with each other."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import logging
 import math
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -28,32 +28,28 @@ from runhooks.trigger import Due, Timer, Trigger
 def agree_on_start(
     group: Group, says_chief: bool, hooks: Mapping[str, SessionRunHook], graph: BaseGraph
 ) -> None:
-    """Set the chief of ``group`` and compare the programs of all ranks, before a file is written.
-
-    Raises ValueError if neither one rank nor all are chiefs, and RuntimeError if programs differ.
-    """
-    compared = {name: _described(hook) for name, hook in hooks.items()}
-    names = sorted(op.name for op in graph.get_operations())
-    epoch = _epoch_of(graph) if any(map(_goes_by_epochs, hooks.values())) else ""
-    digests = [_digest(json.dumps(compared)), _digest("\n".join(names)), _digest(epoch)]
-    found = json.loads(group.agree("start", json.dumps([says_chief, *digests]), _compared))
+    """Set the chief of ``group``; raise ValueError or RuntimeError if programs of ranks differ."""
+    program = [f"the hook {name}, {_described(hook)}" for name, hook in hooks.items()]
+    if any(map(_goes_by_epochs, hooks.values())):
+        program.append(f"epochs of {_epoch_of(graph)}")
+    program += sorted(f"the operation {op.name!r}" for op in graph.get_operations())
+    mine = json.dumps(program)
+    digest = hashlib.sha256(mine.encode()).hexdigest()[:32]
+    found = json.loads(group.agree("start", json.dumps([says_chief, digest]), _compared))
     if "refused" in found:
         raise ValueError(found["refused"])
     group.chief = found["chief"]
     if "differing" in found:
         here = group.rank in (group.chief, found["differing"])
-        mine = json.dumps([compared, names, epoch]) if here else ""
-        raise RuntimeError(group.agree("details", mine, partial(_difference, **found)))
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
+        raise RuntimeError(
+            group.agree("details", mine if here else "", partial(_difference, **found))
+        )
 
 
 def _compared(values: Sequence[str]) -> str:
-    """Return the chief of all ranks, and one whose hooks or graph differ; or what is wrong."""
+    """Return the chief, and a rank whose program differs; or what is wrong."""
     ranks = [json.loads(it) for it in values]
-    chiefs = [rank for rank, (says_chief, *_) in enumerate(ranks) if says_chief]
+    chiefs = [rank for rank, (says_chief, _) in enumerate(ranks) if says_chief]
     if len(chiefs) not in (1, len(ranks)):  # all: nobody has said anything
         shown = ", ".join(map(str, chiefs[:_SHOWN])) + ", …" * (len(chiefs) > _SHOWN)
         refused = (
@@ -62,54 +58,40 @@ def _compared(values: Sequence[str]) -> str:
         )
         return json.dumps({"refused": refused})
     found = {"chief": chiefs[0]}
-    _, *expected = ranks[chiefs[0]]
-    for part in range(len(expected)):
-        for rank, (_, *digests) in enumerate(ranks):
-            if digests[part] != expected[part]:
-                return json.dumps(found | {"differing": rank})
+    for rank, (_, digest) in enumerate(ranks):
+        if digest != ranks[chiefs[0]][1]:
+            return json.dumps(found | {"differing": rank})
     return json.dumps(found)
 
 
 def _difference(values: Sequence[str], chief: int, differing: int) -> str:
-    (theirs, their_names, their_epoch), (ours, our_names, our_epoch) = (
-        json.loads(values[it]) for it in (differing, chief)
-    )
-    other = f"rank {differing} runs another program than rank {chief}"
-    for name in (*ours, *theirs):
-        here, there = theirs.get(name), ours.get(name)
-        if here != there:
-            return (
-                f"{other}: its hook {name} is {here or 'missing'}, that of rank {chief} is "
-                f"{there or 'missing'}; give all ranks the same hooks, also those of the chief "
-                "where the graph has the mean of an epoch or ranks hold parts of a value, or let a "
-                "hook that only writes run on the chief alone: hook.runs_on = 'chief'"
-            )
-    if list(theirs) != list(ours):
-        return f"{other}: its hooks are {list(theirs)}, in another order than {list(ours)}"
-    if their_epoch != our_epoch:
-        return (
-            f"an epoch of rank {differing} is {their_epoch}, and one of rank {chief} {our_epoch}, "
-            "so hooks that go by epochs would act at different steps: give all ranks the same "
-            "number of batches, or steps_per_epoch"
-        )
-    different = min(set(their_names) ^ set(our_names), default="")
-    owner = differing if different in their_names else chief
+    theirs, ours = json.loads(values[differing]), json.loads(values[chief])
+    common = {*theirs} & {*ours}
+    found = [
+        f"only rank {rank} has {item}"
+        for rank, program in ((differing, theirs), (chief, ours))
+        for item in [it for it in program if it not in common][:1]
+    ] or [
+        f"{here} stands where rank {chief} has {there}"
+        for here, there in zip(theirs, ours, strict=False)
+        if here != there
+    ][:1]
     return (
-        f"{other}: only the graph of rank {owner} has the operation {different!r}; build the same "
-        "graph on all ranks"
+        f"rank {differing} runs another program than rank {chief}: "
+        f"{', and '.join(found)}. Give all ranks the same graph, steps_per_epoch or number of "
+        "batches, and hooks, also those of the chief where ranks "
+        "share a mean or a value; let a hook that only writes run on the chief alone, by "
+        "hook.runs_on = 'chief'"
     )
 
 
-def _triggers(hook: SessionRunHook) -> Iterator[tuple[str, Trigger | Due]]:
-    for name, value in vars(hook).items() if hasattr(hook, "__dict__") else ():
-        found = value.trigger if isinstance(value, Timer) else value
-        if isinstance(found, Trigger | Due):
-            yield name.lstrip("_"), found
+def _values(hook: SessionRunHook) -> dict[str, Any]:
+    return vars(hook) if hasattr(hook, "__dict__") else {}
 
 
 def _goes_by_epochs(hook: SessionRunHook) -> bool:
-    timers = vars(hook).values() if hasattr(hook, "__dict__") else ()
-    return any(isinstance(it, Timer) and it.trigger.every_epochs is not None for it in timers)
+    timers = [it for it in _values(hook).values() if isinstance(it, Timer)]
+    return any(it.trigger.every_epochs is not None for it in timers)
 
 
 def _epoch_of(graph: BaseGraph) -> str:
@@ -117,36 +99,38 @@ def _epoch_of(graph: BaseGraph) -> str:
     length = None if data is None else data.args[0].length
     if steps is None and length is None:
         raise ValueError(
-            "a hook goes by epochs, and the data have no length by which several ranks could act "
-            "at the same step: give the graph, or rh.inputs, steps_per_epoch"
+            "a hook goes by epochs, and the data have no length that ranks could compare: give the "
+            "graph, or rh.inputs, steps_per_epoch"
         )
     return f"{length} elements" if steps is None else f"{steps} steps"
 
 
 def _described(hook: SessionRunHook) -> str:
     kind = type(hook)
-    parts = sorted(f", {name}={it!r}" for name, it in _triggers(hook))
-    return f"a {kind.__module__}.{kind.__qualname__}" + "".join(parts)
+    parts = []
+    for name, value in _values(hook).items():
+        found = value.trigger if isinstance(value, Timer) else value
+        if isinstance(found, Trigger | Due):
+            parts.append(f", {name.lstrip('_')}={found!r}")
+    return f"a {kind.__module__}.{kind.__qualname__}" + "".join(sorted(parts))
 
 
 def stopped(reason: str | None) -> OutOfRangeError:
-    """Return the error of a run after a stop."""
+    """Return what a run after a stop raises."""
     return OutOfRangeError(f"Stopped by {reason}. Check should_stop() in the loop to exit cleanly")
 
 
 _log = logging.getLogger("runhooks")
 
 _STRIKE = "strike"
-_COLLECTIVES = ("gloo", "nccl")  # name themselves in their errors
 _SHOWN = 8  # of many ranks, in a message
 
 
 class Agreement:
     """Lets all ranks stop, and call hooks that go by seconds, before the same run.
 
-    Runs are counted from 1; a *boundary* is the moment before one. A rank that wants to stop waits
-    at a boundary, where all stop that want it there; otherwise it goes on to the run that is agreed
-    on.
+    A rank that wants to stop waits at the *boundary* before a run, and stops there if all want to;
+    otherwise it goes on to the run agreed on.
     """
 
     def __init__(self, group: Group, stop: StopRequest, hooks: HookList, graph: BaseGraph) -> None:
@@ -181,7 +165,7 @@ class Agreement:
         self._decisions.start()
 
     def open(self, live: LiveSession) -> None:
-        """Return when the sessions of all ranks are open, of which ``live`` is one."""
+        """Wait until the sessions of all ranks are open, of which ``live`` is one."""
         if self._shares_epochs and steps_per_epoch(self._graph) is None:
             live.hooked.shared_epochs = self._epochs
         self._group.barrier("open")
@@ -203,7 +187,6 @@ class Agreement:
         return self._stops(live)
 
     def make_run(self, live: LiveSession, make: Callable[[], Any]) -> Any:
-        """Come to the boundary of the next run, and make it, unless all ranks stop there."""
         if not self._decisions.runs:
             self._loop = threading.get_ident()
         self._reach(live)
@@ -219,10 +202,7 @@ class Agreement:
         return result
 
     def blame(self, error: BaseException, checkpoint: str | None) -> BaseException:
-        """Tell the other ranks of ``error``; return it, or the failure that it is an effect of.
-
-        Whatever others say of this rank, it raises its own error.
-        """
+        """Tell the other ranks of ``error``; return it, or the failure that it is an effect of."""
         here = self._group.rank
         if isinstance(error, PeerFailedError):
             own = self._group.error
@@ -235,29 +215,24 @@ class Agreement:
                 error = failure
             elif isinstance(failure, PeerFailedError) and failure.cause != described(error):
                 add_note(error, f"for the other ranks, {failure}")
-            elif failure is None and any(it in str(error).lower() for it in _COLLECTIVES):
-                note = self._lost_peer(checkpoint)
+            elif failure is None and any(it in str(error).lower() for it in ("gloo", "nccl")):
+                who = f"rank {1 - here}" if self._group.size == 2 else "another rank"
+                note = (
+                    f"no rank has told of an error of its own, so {who} has probably died without "
+                    "one (SIGKILL, out of memory): see the log of the launcher. The last "
+                    f"checkpoint of all ranks is {checkpoint or 'no checkpoint yet'}"
+                )
                 add_note(error, note)
                 # A launcher may kill this rank before its traceback is shown.
                 _log.error("%s failed: %s", self._group.runtime, note)
         self._tell(error)
         return error
 
-    def _lost_peer(self, checkpoint: str | None) -> str:
-        others = [rank for rank in range(self._group.size) if rank != self._group.rank]
-        who = f"rank {others[0]}" if len(others) == 1 else "another rank"
-        found = "no checkpoint yet" if checkpoint is None else checkpoint
-        return (
-            f"no rank has told of an error of its own, so {who} has probably died without one, as "
-            "by SIGKILL or for lack of memory: see the log of the launcher. The last checkpoint of "
-            f"all ranks is {found}"
-        )
-
     def close(self, error: BaseException | None) -> list[BaseException]:
-        """End the agreement, together or because of ``error``; return the errors of doing so."""
+        """End it, together or because of ``error``; return the errors of doing so."""
         errors = [] if error is not None else caught(self._decisions.leave)
         if error is not None or errors:
-            self._abandon(error or errors[0])
+            self.abandon(error or errors[0])
         else:
             self._is_over = True
             secs = clock.monotonic() - self._ended_at
@@ -265,10 +240,7 @@ class Agreement:
         _log.removeFilter(_is_for_all)
         return errors
 
-    def abandon(self, cause: str) -> None:
-        self._abandon(PeerFailedError(self._group.rank, cause))
-
-    def _abandon(self, error: BaseException) -> None:
+    def abandon(self, error: BaseException) -> None:
         if not self._is_over:
             self._is_over = True
             self._tell(error)
@@ -290,7 +262,6 @@ class Agreement:
         run = self._decisions.runs + 1
         if self._reached == run:
             return
-        decisions = self._decisions
         if self._wish is not None or live.stop_reason is not None:
             live.coord.raise_requested_exception()
             if (reason := live.stop_reason) is not None:
@@ -304,9 +275,9 @@ class Agreement:
             and clock.monotonic() >= live.hooked.due.shared_time
         ):
             self._has_struck = True
-            decisions.propose(_STRIKE, self._placement.time.strike())
-        decisions.begun = run
-        if decisions.frozen:  # looked at only now: see Decisions
+            self._decisions.propose(_STRIKE, self._placement.strike())
+        self._decisions.begun = run
+        if self._decisions.frozen:  # looked at only now: see Decisions
             self._act(run, live)
         self._reached = run
 
@@ -317,11 +288,11 @@ class Agreement:
                 self._asked_by = decision.rank
             elif live is not None:
                 self._has_struck = False
-                self._placement.time.take(decision.text)
+                self._placement.take(decision.text)
                 live.hooked.wake()
 
     def finish(self, step: int | None, raw: RawSession | None) -> None:
-        """Return when the loops of all ranks have ended; note on ``raw`` if their steps differ."""
+        """Wait for the ends of all loops; note on ``raw`` if their steps differ."""
         if self._stop.reason is None:
             self.ask("the loop has ended")
             self._decisions.wait_for_stop()
@@ -355,5 +326,4 @@ def _range(steps: Sequence[str]) -> str:
 
 
 def _is_for_all(record: logging.LogRecord) -> bool:
-    """Return whether ranks other than the chief log ``record``, too."""
     return record.levelno >= logging.WARNING

@@ -20,36 +20,29 @@ from runhooks.graph.base import OBJECT_STATES
 from runhooks.session.hooked import LiveSession
 from runhooks.session.scheduled_hook import RankPlacement, class_says, noting_hook
 from runhooks.session.states import INPUT_STATES
-from runhooks.session.threads import Coordinator
 from runhooks.summary.file_writer import SessionFiles
-
-RESERVED_PREFIXES = (INPUT_STATES, OBJECT_STATES)
 
 FeedDict = Mapping[Any, Any] | None
 
 _log = logging.getLogger("runhooks")
-_ALIKE = 0.85
 _METHODS = ("begin", "after_create_session", "before_run", "after_run", "end")
 
 
 def in_order(hooks: Iterable[Any] | None) -> list[SessionRunHook]:
-    """Return the hooks as given, those whose ``first`` is true first, those with ``last`` last.
-
-    Anything with the five methods is a hook, TensorFlow's among them.
-    """
+    """Return the hooks as given, but those with ``first`` first, and those with ``last`` last."""
     if hooks is not None and not isinstance(hooks, Iterable):
         raise TypeError(f"hooks must be a list of SessionRunHooks, got {hooks!r}")
     given = list(hooks or ())
     for hook in given:
-        lacking = [name for name in _METHODS if not callable(getattr(hook, name, None))]
-        if lacking or isinstance(hook, type):
-            what = "a class: create it first" if isinstance(hook, type) else f"without {lacking}"
+        what = ""
+        if isinstance(hook, type):
+            what = "a class: create it first"
+        elif lacking := [name for name in _METHODS if not callable(getattr(hook, name, None))]:
+            what = f"without {lacking}"
+        elif not all(isinstance(class_says(hook, it), bool) for it in ("first", "last")):
+            what = "whose first or last is not a bool: in tests use runhooks.testing.RecordingHook"
+        if what:
             raise TypeError(f"hooks must be SessionRunHooks, got {hook!r}, {what}")
-        if not all(isinstance(class_says(hook, name), bool) for name in ("first", "last")):
-            raise TypeError(
-                f"hooks must be SessionRunHooks, got {hook!r}, whose first or last is not a bool: "
-                f"in tests use runhooks.testing.RecordingHook, or Mock(spec={list(_METHODS)})"
-            )
         if getattr(hook, "runs_on", "all") not in ("all", "chief"):
             raise ValueError(f"runs_on must be 'all' or 'chief', got {hook.runs_on!r} of {hook!r}")
     return sorted(given, key=lambda it: class_says(it, "last") - class_says(it, "first"))
@@ -60,36 +53,23 @@ def _warn_of_misspelled(kind: type) -> None:
     for name in filter(lambda it: callable(getattr(kind, it)), own):
         import difflib  # it is slow to import
 
-        if near := difflib.get_close_matches(name, _METHODS, 1, _ALIKE):
+        if near := difflib.get_close_matches(name, _METHODS, 1, cutoff=0.85):
             _log.warning(
                 "%s.%s is no method of a hook, and is never called: did you mean %s?",
                 *(kind.__name__, name, near[0]),
             )
 
 
-def _check_reserved(hook: SessionRunHook, name: str, attribute: str, kind: type) -> None:
-    value = getattr(hook, attribute, None)
-    if value is not None and not isinstance(value, kind):
-        raise TypeError(
-            f"{attribute} of the hook {name}, which runhooks reads, must be a dict or None, got "
-            f"{value!r}: if it is your own, give it another name"
-        )
-
-
-_FLUSH_SECS = 5.0  # that a failing session waits for event files
-
-
 class HookList:
     """Makes the calls to hooks outside of runs, in their order, and names each hook in its errors.
 
-    Hooks that are given here take part in every run; one that joins later only in runs that name
-    it. ``is_nested``: they are those of a ``NestedLoop``.
+    One that joins later takes part only in runs that name it.
     """
 
     def __init__(self, hooks: Iterable[SessionRunHook] | None, *, is_nested: bool = False) -> None:
         self._kinds: dict[str, str] = {}
         self._numbers: dict[str, int] = {}
-        #: The hooks that take part in every run, in the order of their calls.
+        #: Those that take part in every run, in order.
         self.by_name: Mapping[str, SessionRunHook] = {
             self._name(hook): hook for hook in in_order(hooks)
         }
@@ -112,7 +92,6 @@ class HookList:
             self._begin(name, hook)
 
     def start(self, session: LiveSession) -> None:
-        """Add all hooks to a new session, those that joined an earlier one too."""
         was_asked = session.coord.should_stop()
         if not self._is_nested:
             self._files.start(session.raw, self._begun.values())
@@ -137,7 +116,6 @@ class HookList:
         return given
 
     def end(self, raw: RawSession) -> list[BaseException]:
-        """Call ``end`` of every hook, even if one raises, and return the errors."""
         errors = []
         for name, hook in self._in_order():
             errors += caught(partial(self._end, name, hook, raw))
@@ -145,47 +123,44 @@ class HookList:
         return errors
 
     def on_exception(self, raw: RawSession | None, error: BaseException) -> None:
-        """Call ``on_exception`` of every hook that has it, and flush all event files."""
         for name, hook in self._in_order():
             on_exception = getattr(hook, "on_exception", None)  # a foreign hook may lack it
             for failure in caught(partial(on_exception, raw, error)) if on_exception else ():
                 add_note(error, f"on_exception of the hook {name} then raised {described(failure)}")
         self._files.end()
         # Now, or events that are lost would raise in the next session.
-        for failure in caught(partial(flush_all, timeout=_FLUSH_SECS)):
+        for failure in caught(partial(flush_all, timeout=5.0)):
             add_note(error, f"writing events then failed: {error_text(failure)}")
 
     def compare_states(self, raw: RawSession) -> None:
-        """Warn, once, if restored states and those that hooks keep differ in their names."""
         saved = {name: it for by_name in self._saved.values() for name, it in by_name.items()}
         if self._compared or not any(it.was_given for it in saved.values()):
             return
-        unclaimed = [name for name, state in raw.unclaimed_states().items() if state]
-        new = [name for name, it in saved.items() if it.lacks_state]
-        for there, here in self._renumbered(raw.unclaimed_states()):
+        unclaimed = raw.unclaimed_states()
+        for there, here in self._renumbered(unclaimed):
             self._compared = True
             _log.warning(
                 "the checkpoint has the states of %s, and the hooks here are %s. Hooks of one name "
-                "are numbered in their order, so each may have got the state of another. Give them "
-                "a hook_name: a new one a name of its own, one that was there the name it had",
+                "are numbered in order, so each may have got the state of another: give new ones a "
+                "hook_name of their own, and others the one they had",
                 *(", ".join(there), ", ".join(here)),
             )
         findings = []
-        if unclaimed:
-            findings.append(f"states that belong to nothing here ({', '.join(unclaimed)})")
-        if new:
+        if unknown := [name for name, state in unclaimed.items() if state]:
+            findings.append(f"states that belong to nothing here ({', '.join(unknown)})")
+        if new := [name for name, it in saved.items() if it.lacks_state]:
             findings.append(f"no states for {', '.join(new)}, which start over")
         if findings:
             self._compared = True
             _log.warning(
-                "the checkpoint has %s. States are found by name: to keep one, give the session a "
-                "hook (hook_name) or an input (name) of the name that it had. Later checkpoints do "
-                "not have what belongs to nothing",
+                "the checkpoint has %s. States are found by name: to keep one, give a hook "
+                "(hook_name) or an input (name) the name that it had. Later checkpoints lack what "
+                "belongs to nothing",
                 " and ".join(findings),
             )
 
     def _renumbered(self, unclaimed: Iterable[str]) -> Iterator[tuple[list[str], list[str]]]:
-        """Yield the numbered names of a kind in the checkpoint, and those here, if they differ."""
+        """Yield the names of a kind in the checkpoint, and those here, if they differ."""
         by_kind: dict[str, dict[str, _SavedObject]] = {}
         for name, saved in self._saved.items():
             if name in saved:
@@ -197,16 +172,14 @@ class HookList:
                 yield found + gone, list(hooks)
 
     def _name(self, hook: SessionRunHook) -> str:
-        """Return its own name or that of its class, with ``_1``, ``_2`` added if taken."""
         own = getattr(hook, "hook_name", None)
-        if isinstance(own, str) and own.startswith(RESERVED_PREFIXES):
+        if isinstance(own, str) and own.startswith((INPUT_STATES, OBJECT_STATES)):
             raise ValueError(
-                f"hook_name must not begin with {' or '.join(map(repr, RESERVED_PREFIXES))}, which "
+                f"hook_name must not begin with {INPUT_STATES!r} or {OBJECT_STATES!r}, which "
                 f"checkpoints use for inputs and objects: got {own!r}"
             )
         _warn_of_misspelled(type(hook))
         kind = own if isinstance(own, str) and own else type(hook).__name__
-        name = kind
         for number in count(self._numbers.get(kind, 0)):
             name = f"{kind}_{number}" if number else kind
             if name not in self._kinds:
@@ -223,10 +196,15 @@ class HookList:
         self._begun_ids.add(id(hook))
         if self._is_nested:
             return
-        _check_reserved(hook, name, "hook_secs", dict)
-        objects = getattr(hook, "saved_objects", None)  # a foreign hook may lack it
+        for attribute, kind in (("hook_secs", dict), ("saved_objects", Mapping)):
+            value = getattr(hook, attribute, None)  # a foreign hook may lack it
+            if value is not None and not isinstance(value, kind):
+                raise TypeError(
+                    f"{attribute} of the hook {name}, which runhooks reads, must be a dict or "
+                    f"None, got {value!r}: if it is your own, give it another name"
+                )
+        objects = getattr(hook, "saved_objects", None)
         if objects is not None:
-            _check_reserved(hook, name, "saved_objects", Mapping)
             self._saved[name] = {
                 key: _SavedObject(f"{key} of {name}", it) for key, it in objects.items()
             }
@@ -251,7 +229,7 @@ class HookList:
     ) -> None:
         with self._handing(name, "after_create_session", hook, session):
             hook.after_create_session(session.raw, session.coord)
-        session.hooked.add(name, hook, always=always, placement=self._placement)
+        session.hooked.add(name, hook, self._placement, always=always)
 
     @contextmanager
     def _handing(
@@ -285,10 +263,10 @@ class HookList:
 
 
 class _SavedObject:
-    """A hook, or another object that a hook keeps in checkpoints, as sessions save it.
+    """A hook, or an object that it keeps in checkpoints, as sessions save it.
 
     After a recovery from a checkpoint without its state, it gets the one it had after ``begin``.
-    States are copied, since the object may go on to change them.
+    States are copied, since the object may change them.
     """
 
     def __init__(self, description: str, saved: Any) -> None:
@@ -367,12 +345,6 @@ def raise_first(errors: Sequence[BaseException], already: BaseException | None =
         raise first
 
 
-def thread_failure(coord: Coordinator) -> BaseException | None:
-    """Return the error of a thread, unless it is the end of an input."""
-    errors = caught(coord.raise_requested_exception)
-    return next((error for error in errors if not isinstance(error, good_ends())), None)
-
-
 def _has_state(hook: SessionRunHook) -> bool:
     methods = ("state_dict", "load_state_dict")  # a foreign hook may lack them
     if not all(callable(getattr(hook, method, None)) for method in methods):
@@ -381,7 +353,7 @@ def _has_state(hook: SessionRunHook) -> bool:
 
 
 class LoopStoppedError(Exception):
-    """The training was asked to stop in the middle of a nested loop."""
+    """The training was asked to stop in a nested loop."""
 
 
 def until_stop(
@@ -389,11 +361,8 @@ def until_stop(
 ) -> Iterator[FeedDict]:
     """Yield ``feeds`` of a nested loop until the session of the training is asked to stop.
 
-    ``is_at_end``: whether the user wants the loop to be made once the training has ended.
-
-    Raises:
-        LoopStoppedError: At a request that comes after the first of ``feeds``, or, not at the end,
-            at a signal before it: the training is to be saved before it is killed.
+    Raises LoopStoppedError at a request after the first of ``feeds`` or, unless the training is at
+    its end, at a signal before it: it is to be saved before it is killed.
     """
     stop = training.stop_request
     already = stop.reason if is_at_end or not stop.is_by_signal else None
@@ -404,10 +373,7 @@ def until_stop(
 
 
 class NestedLoop:
-    """Loops over a raw session with hooks of its own, to which each loop is a session.
-
-    The hooks of the training are not called. The states of its own are in no checkpoint.
-    """
+    """Loops over a raw session with hooks of its own, whose states are in no checkpoint."""
 
     def __init__(self, hooks: Iterable[SessionRunHook] | None) -> None:
         self._hooks = HookList(hooks, is_nested=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -34,16 +34,14 @@ from runhooks.session.turn import (
     RequestMerger,
     Turn,
     answer,
+    new_tuple,
 )
 
 _log = logging.getLogger("runhooks")
 
-#: Makes a named tuple in half the time of its constructor.
-_new = tuple.__new__
-
 
 class Asked(NamedTuple):
-    """A run to come, whose hooks were asked; ``context`` is None in an off-step."""
+    """A run whose hooks were asked; ``context`` is None in an off-step."""
 
     turn: Turn
     caller: SessionRunArgs
@@ -68,7 +66,7 @@ ANOTHER = object()
 
 
 class Iteration:
-    """An iteration of the user's loop: several runs, between which nothing is saved or stopped."""
+    """Several runs of the user's loop, between which nothing is saved or stopped."""
 
     is_open = False
 
@@ -79,13 +77,11 @@ class HookedSession:
     Attributes:
         runs: The number of runs it has made, not counting those that named their hooks.
         stride: How many steps the last run made, and so the next is expected to.
-        data_end: Why the data have no further element, or None. Unlike after a hook has asked to
-            stop, another run may be made, and raises OutOfRangeError.
-        within_step: Whether the last run was a part of a step, as when gradients accumulate. Hooks
-            that go by steps or seconds, and signals, wait for its end.
-        repeat: The turn that ``again`` can make without a look at what is due, or None.
-        saved_in: The number of the run, which the loop has fed, in which a checkpoint was saved
-            since ``should_stop()`` was last called, or None.
+        data_end: Why the data have no further element, or None. Another run raises OutOfRangeError.
+        within_step: Whether the last run was a part of a step, for whose end signals and hooks that
+            go by steps or seconds wait.
+        repeat: The turn that ``again`` can make, or None.
+        saved_in: The last run that was fed and saved a checkpoint since ``should_stop()``, or None.
     """
 
     def __init__(self, raw: RawSession, iteration: Iteration | None = None) -> None:
@@ -93,7 +89,7 @@ class HookedSession:
         self._iteration = iteration or Iteration()
         self._caller = SessionRunArgs(None)  # of the last run but those of ``again``
         self.repeat: Turn | None = None
-        # For what threads share; held all through a run where runs are made one at a time.
+        # Held all through a run where runs are made one at a time.
         self._lock = threading.RLock()
         self._is_alone = raw.makes_one_run_at_a_time
         self._one_at_a_time: AbstractContextManager[Any] = (
@@ -116,18 +112,12 @@ class HookedSession:
         self._merger = RequestMerger(raw)
         self._turns: BoundedCache[Any, CallerTurns] = BoundedCache()
         self._hook_secs: dict[str, float] | None = None
-        # TensorFlow's hooks always get some: empty ones, never written to.
+        # TensorFlow's hooks always get some.
         self._no_records = raw.new_records() or (None, None)
 
     def add(
-        self,
-        name: str,
-        hook: SessionRunHook,
-        *,
-        always: bool,
-        placement: RankPlacement | None = None,
+        self, name: str, hook: SessionRunHook, placement: RankPlacement | None, *, always: bool
     ) -> None:
-        """Add a hook: for every run if ``always``, otherwise for the runs that name it."""
         added = ScheduledHook(hook, name, placement)
         self._measure(added)
         self._turns.clear()  # their turns were bound to fewer hooks
@@ -135,19 +125,18 @@ class HookedSession:
         if added.before_run is None and added.after_run is None:
             return
         self._by_id[id(hook)] = added
-        if always:
-            self._hooks.append(added)
-        else:
+        if not always:
             added.sleeps = False  # it is called where it is named
-        if added.watched is not None and always:
-            self._watching = [it for it in self._hooks if it.watched is not None]
+            return
+        self._hooks.append(added)
+        if added.watched is not None:
+            self._watching = [*self._watching, added]
 
     def schedule(self) -> None:
         self._ask_next_due([hook for hook in self._hooks if hook.sleeps], find=True)
 
     @property
     def is_within(self) -> bool:
-        """Whether the loop is in the middle of a step of several runs, or of an iteration."""
         return self.within_step or self._iteration.is_open
 
     def check_stop(self, method: str) -> None:
@@ -158,7 +147,6 @@ class HookedSession:
             )
 
     def begin_iteration(self) -> None:
-        """Let hooks that evaluate or save, or go by epochs, wait from now on."""
         # What is held of a block that has raised is still to be acted on.
         held = self._held_back.items()
         self._held_back = {hook: it for hook, it in held if it is not _NOTHING_HELD}
@@ -179,15 +167,12 @@ class HookedSession:
         self.repeat = None
 
     def wake(self) -> None:
-        """Call the hooks that are due in the next run; the time of the group has moved."""
+        """Call the hooks that are due in the next run."""
         self.due.run = self.runs + 1
         self.repeat = None
 
     def again(self, fetches: Any, feed_dict: Any) -> Any:
-        """Make a run like the one before, at which no other hook is due: an off-step.
-
-        Returns ``ANOTHER`` if such a run is not the next, and none was made.
-        """
+        """Make a run like the one before, if no other hook is due; else return ``ANOTHER``."""
         with self._one_at_a_time:
             if (
                 (turn := self.repeat) is None  # a hook has asked to stop, or to be called
@@ -200,7 +185,7 @@ class HookedSession:
                 return ANOTHER
             context = None
             if turn.hooks:
-                caller = _new(SessionRunArgs, (fetches, feed_dict, None))
+                caller = new_tuple(SessionRunArgs, (fetches, feed_dict, None))
                 asked = self._ask(turn.turns, turn, turn.hooks, caller, self._hooks)
                 if asked.turn is not turn or run.off_steps <= 0:
                     return self.complete(asked)  # they ask for others, or have made a run
@@ -222,8 +207,10 @@ class HookedSession:
         run_metadata: Any = None,
         hooks: Iterable[SessionRunHook] | None = None,
     ) -> Any:
-        """Make one run with all hooks that are due, or with ``hooks``."""
-        chosen = self._hooks if hooks is None else self._scheduled(hooks)
+        by_id = self._by_id
+        chosen = (
+            self._hooks if hooks is None else [by_id[id(it)] for it in hooks if id(it) in by_id]
+        )
         if not isinstance(caller.feed_dict, Mapping | None) or (hooks is not None and not chosen):
             return self._raw.run(*caller, run_metadata)  # which says what is wrong
         with self._one_at_a_time:
@@ -242,10 +229,7 @@ class HookedSession:
         return bool(self._watching) or reached
 
     def ask(self, caller: SessionRunArgs, hooks: Sequence[ScheduledHook] | None = None) -> Asked:
-        """Ask the hooks that are due what they want of a run.
-
-        ``hooks``: those that may take part; None: all but those that have to be named.
-        """
+        """Ask those of ``hooks`` that are due; None: all but those that have to be named."""
         hooks = self._hooks if hooks is None else hooks
         is_named = hooks is not self._hooks
         watching = () if is_named else self._watching
@@ -255,7 +239,7 @@ class HookedSession:
         )
         part = turns.part
         if part is StepPart.NONE and self.within_step:
-            part = StepPart.PART  # a run beside the step does not end it
+            part = StepPart.PART
         step = (self._raw.global_step or 0) + (self.stride if part is StepPart.WHOLE else 0)
         due: Hooks = ()
         with self._lock:
@@ -267,7 +251,7 @@ class HookedSession:
             if is_named or self.due.is_reached(step, self.runs + 1, part, turns.draws, left):
                 due = self._due(hooks, step, part, turns.draws)
         try:
-            return self._ask(turns, turns.last_turn(due), due, caller, hooks)
+            return self._ask(turns, turns.last.get(due), due, caller, hooks)
         except BaseException:
             self._let_go(due)
             raise
@@ -275,7 +259,7 @@ class HookedSession:
     def complete(
         self, asked: Asked, run: Callable[..., Any] | None = None, run_metadata: Any = None
     ) -> Any:
-        """Make the run, by ``run`` or else the raw session, and hand out the results."""
+        """Make the run, by ``run`` if given, and hand out the results."""
         raw, (turn, caller, requests, context, step, hooks) = self._raw, asked
         checkpoint = raw.checkpoint if caller.feed_dict else None
         self._caller = caller
@@ -291,7 +275,8 @@ class HookedSession:
             woken = self._count(turn, step, hooks)
         answering = self._answering(turn, result, records)
         if woken:
-            answering = _in_order(hooks, answering, woken)
+            more = [(it, it.after_run, None) for it in woken if it.after_run is not None]
+            answering = sorted([*answering, *more], key=lambda it: hooks.index(it[0]))
             context = context or SessionRunContext(caller, raw, raw.global_step)
         with raw.after_own_run():
             if turn.watching:
@@ -301,13 +286,11 @@ class HookedSession:
         self._note_data_end(turn)
         if caller.feed_dict and raw.checkpoint != checkpoint:
             self.saved_in = self.runs
-        if hooks is not self._hooks:
-            self._ask_next_due([*turn.sleepers, *woken], find=True)
-        else:
-            if turn.sleepers or woken:
-                self._ask_next_due([*turn.sleepers, *woken])
-            if self.repeat is not turn or made is None or made.off_steps <= 0:
-                self._expect(turn, caller, made)
+        is_named = hooks is not self._hooks
+        if is_named or turn.sleepers or woken:
+            self._ask_next_due([*turn.sleepers, *woken], find=is_named)
+        if not is_named and (self.repeat is not turn or made is None or made.off_steps <= 0):
+            self._expect(turn, caller, made)
         return result if turn.fetches is None else result[0]
 
     def _note_data_end(self, turn: Turn) -> None:
@@ -321,7 +304,7 @@ class HookedSession:
         self._wake(dict.fromkeys(woken, _NOTHING_HELD))
 
     def deliver_between_runs(self) -> None:
-        """Call ``after_run`` of hooks that have slept until somebody else acts."""
+        """Call ``after_run`` of hooks that sleep until somebody else acts."""
         step = self._raw.global_step or 0
         asleep = [it for it in self._hooks if it.step == it.time == it.run == math.inf]
         self._ask_next_due(asleep)
@@ -355,7 +338,7 @@ class HookedSession:
         return self._epochs.done_at(step)
 
     def _draws_left(self) -> float:
-        """Return how many draws lead to the end of an epoch for a hook, or to that of the data."""
+        """Return how many draws lead to the end of an epoch for a hook, or of the data."""
         return math.inf if self._epochs is None else self._epochs.draws_until(self.due.epoch)
 
     def _due(
@@ -384,7 +367,7 @@ class HookedSession:
     def _may_ask(self, hook: ScheduledHook, epochs: float | Fraction) -> bool:
         """Return whether the next run has a later result for ``hook`` than one held back, if any.
 
-        That is the run which ends an epoch: the last one in the iteration. A hook that has acted
+        That is the run which ends an epoch, the last one in the iteration. A hook that has acted
         before the run, and is due at another time now, does not wait.
         """
         held = self._held_back.get(hook)
@@ -405,7 +388,7 @@ class HookedSession:
         caller: SessionRunArgs,
         hooks: Sequence[ScheduledHook],
     ) -> Asked:
-        """Ask the hooks that are ``due``, and find their turn: perhaps the last one, ``turn``."""
+        """Ask the hooks that are ``due``, whose last turn was ``turn``."""
         raw = self._raw
         step = raw.global_step
         context: SessionRunContext | None = None
@@ -432,12 +415,12 @@ class HookedSession:
                 raise
         if turn is None:
             turn = turns.turn(due, caller, requests)
-        return _new(Asked, (turn, caller, requests, context, step, hooks))
+        return new_tuple(Asked, (turn, caller, requests, context, step, hooks))
 
     def _make(
         self, asked: Asked, run: Callable[..., Any] | None, run_metadata: Any
     ) -> tuple[Any, PreparedRun | None, tuple[Any, Any]]:
-        """Make the run; return its result, the run if it can be made again, and its records."""
+        """Return the result, the run if it can be made again, and its records."""
         raw, turn, (fetches, feed_dict, options) = self._raw, asked.turn, asked.caller
         if turn.feeds:
             requests = turn.requests_of(asked.requests)
@@ -472,7 +455,7 @@ class HookedSession:
         if part is not StepPart.NONE:
             self.within_step = part is StepPart.PART
         is_named = hooks is not self._hooks
-        if is_named:  # it is not counted: the due runs of those that take part move instead
+        if is_named:  # not counted: the due runs of those that take part move instead
             for hook in hooks:
                 hook.run -= 1
         else:
@@ -500,9 +483,8 @@ class HookedSession:
         self._warned_of_iteration = True
         _log.warning(
             "%s was saved in the middle of an iteration: the loop feeds several runs before it "
-            "calls should_stop() again. A loop that resumes there begins the iteration anew, and "
-            "its result differs. Make these runs inside `with session.iteration():`, which saves "
-            "after the last one",
+            "calls should_stop() again. Resumed there, it begins the iteration anew, and its "
+            "result differs: make these runs inside `with session.iteration():`",
             self._raw.checkpoint,
         )
 
@@ -515,22 +497,20 @@ class HookedSession:
             if find:
                 self.repeat = None
                 if self.due.find(hook for hook in self._hooks if hook.watched is None):
-                    self.wake()  # on all ranks alike, without a decision
+                    self.wake()
 
     def _expect(self, turn: Turn, caller: SessionRunArgs, run: PreparedRun | None) -> None:
-        """Let ``turn`` be made again until another hook is due."""
         with self._lock:
             self.repeat = None
             if run is None or caller.options is not None or not turn.recurs():
                 return
             if self.stop_reason is not None or (self._iteration.is_open and self._held_back):
-                return  # a stop was asked for, or the first run after the iteration has other hooks
+                return  # or the first run after the iteration has other hooks
             if run.steps != self.stride and (run.steps or self.due.step != math.inf):
                 return  # hooks have made steps, or it makes none
-            draws = turn.turns.draws
-            left = self._draws_left() if draws else math.inf
+            left = self._draws_left() if turn.turns.draws else math.inf
             step = self._raw.global_step or 0
-            run.foresee(self.due.runs_until(step, self.stride, self.runs, draws, left))
+            run.foresee(self.due.runs_until(step, self.stride, self.runs, left))
             if run.off_steps > 0:
                 self.repeat = turn
 
@@ -547,29 +527,15 @@ class HookedSession:
         secs = getattr(added.hook, "hook_secs", None)  # a foreign hook may lack it
         if secs is not None:  # this hook measures all others
             self._hook_secs = secs
-            for hook in (*self._by_id.values(), added):
+            for hook in self._by_id.values():
                 hook.measure(secs)
             self._watching = []  # they are called in every run instead
-        elif self._hook_secs is not None:
+        if self._hook_secs is not None:
             added.measure(self._hook_secs)
-
-    def _scheduled(self, hooks: Iterable[SessionRunHook]) -> list[ScheduledHook]:
-        return [self._by_id[id(hook)] for hook in hooks if id(hook) in self._by_id]
-
-
-def _in_order(
-    hooks: Sequence[ScheduledHook],
-    answering: Sequence[Answering],
-    woken: Collection[ScheduledHook],
-) -> list[Answering]:
-    """Return those that a run answers or has woken, in the order of ``hooks``."""
-    by_hook: dict[ScheduledHook, Answering] = {it[0]: it for it in answering}
-    by_hook |= {hook: (hook, hook.after_run, None) for hook in woken if hook.after_run is not None}
-    return [by_hook[hook] for hook in hooks if hook in by_hook]
 
 
 class LiveSession:
-    """A raw session in use, with its hooks and the coordinator of the threads beside it."""
+    """A raw session in use, with its hooks and its coordinator."""
 
     def __init__(self, raw: RawSession, iteration: Iteration | None = None) -> None:
         self.raw = raw

@@ -1,4 +1,4 @@
-"""``Interruption``: SIGTERM and Ctrl-C end a loop well instead of in the middle of a step."""
+"""SIGTERM and Ctrl-C end a loop well instead of in the middle of a step."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from runhooks.stores.interruption import interrupt
 class Interruption:
     """Inside ``with``, SIGTERM and the first SIGINT call ``on_interrupt(number)``, a bound method.
 
-    It is called in the main thread between two bytecodes, and must neither wait nor take a lock.
-    The second SIGINT raises KeyboardInterrupt at once. A handler of the user is called after it; an
-    ignored signal stays ignored. After the first signal a handler of SIGCHLD raises no more:
-    torch's would break the step because a worker of a loader has got the signal too.
+    It must neither wait nor take a lock. The second SIGINT raises KeyboardInterrupt at once. A
+    handler of the user is called after it; an ignored signal stays ignored. After the first signal
+    a handler of SIGCHLD raises no more: torch's would break the step because a worker of a loader
+    has got the signal too.
 
-    In any other thread, or in a forked child, this does nothing. Several may be left in any order
-    and in any thread: a handler that is still installed then does what the one before it would have
-    done. One is left as well when the object of the method is gone.
+    Only in the main thread, and not in a forked child. Several may be left in any order and thread:
+    a handler that is still installed then does what the one before it would have done. One is left
+    as well when the object of the method is gone.
     """
 
     def __init__(self, on_interrupt: Callable[[int], object]) -> None:
@@ -48,7 +48,7 @@ class Interruption:
 
     @property
     def _has_exited(self) -> bool:
-        """Whether its handler only hands on, as all from before do in a forked child."""
+        """Whether its handler only hands on, as all do in a forked child."""
         return self._is_over or os.getpid() != self._process
 
     def _left_behind(
@@ -97,13 +97,13 @@ class Interruption:
 
 
 def tell_stopping(when: bytes) -> None:
-    """Say on the terminal that the first Ctrl-C was heard."""
+    """Tell the terminal that Ctrl-C was heard."""
     with suppress(OSError):  # not print: a handler may interrupt one
         os.write(2, b"\nstopping%s; press Ctrl-C again to interrupt it\n" % when)
 
 
 def _present(number: int, handler: Any) -> Any:
-    """Return ``handler``, or the one beneath it if it is that of an interruption that is over."""
+    """Return ``handler``, or the one beneath it if its interruption is over."""
     owner = getattr(handler, "__self__", None)
     if isinstance(owner, Interruption) and owner._has_exited:
         return _present(number, owner._previous[number])

@@ -1,8 +1,4 @@
-"""``MonitoredSession``: a session with hooks that watches threads and survives its loss.
-
-``run`` -> ``RecoverableSession.call`` -> ``HookedSession.run_with_hooks`` -> ``PreparedRun.again``;
-where the last turn is made again, ``HookedSession.again`` -> ``PreparedRun.again`` at once.
-"""
+"""``MonitoredSession``: a session with hooks that watches threads and survives its loss."""
 
 from __future__ import annotations
 
@@ -18,11 +14,11 @@ from typing import Any, NamedTuple
 
 from runhooks import arguments
 from runhooks.contract import CallableRuns, RawSession, SessionRunArgs, SessionRunHook, StopRequest
-from runhooks.errors import cause, described, good_ends
+from runhooks.errors import PeerFailedError, cause, described, good_ends
 from runhooks.graph import get_default_graph
 from runhooks.ranks import Group, current_group
 from runhooks.session.agreement import Agreement, stopped
-from runhooks.session.hook_list import HookList, caught, raise_first, thread_failure
+from runhooks.session.hook_list import HookList, caught, raise_first
 from runhooks.session.hooked import ANOTHER, Iteration, LiveSession
 from runhooks.session.interruption import Interruption, tell_stopping
 from runhooks.session.plain_log import show_log
@@ -31,16 +27,9 @@ from runhooks.session.scaffold import ChiefSessionCreator, Scaffold, SessionCrea
 from runhooks.session.threads import Coordinator
 from runhooks.stores.interruption import forget_interrupt
 
-_BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-
 
 class StepContext(NamedTuple):
-    """Runs the session of one step, with hooks or without.
-
-    Attributes:
-        session: The raw session, whose runs call no hooks.
-        run_with_hooks: Calls ``run`` of the monitored session.
-    """
+    """What a step function gets: the raw session, and ``run`` of the monitored one."""
 
     session: RawSession
     run_with_hooks: Callable[..., Any]
@@ -50,24 +39,11 @@ class StepContext(NamedTuple):
         raise StopIteration("the step function has asked to stop")
 
 
-def check_step_fn(step_fn: Any) -> None:
-    """Raise TypeError or ValueError unless ``step_fn`` is a function of ``step_context``."""
-    if not callable(step_fn):
-        raise TypeError(f"step_fn must be a function of one `step_context`, got {step_fn!r}")
-    parameters = inspect.signature(step_fn).parameters.values()
-    names = [it.name for it in parameters if it.kind in _BY_POSITION]
-    if names not in (["step_context"], ["self", "step_context"]):
-        raise ValueError(
-            "`step_fn` may either have one `step_context` argument or, as a method, `self` before "
-            f"it, got {step_fn!r} with the arguments {names}"
-        )
-
-
 _log = logging.getLogger("runhooks")
 
 
 class CoordinatedCreator(NamedTuple):
-    """The raw session and its coordinator, as TensorFlow's has them; None after its end."""
+    """As TensorFlow's; both are None after its end."""
 
     tf_sess: RawSession | None
     coord: Coordinator | None
@@ -76,10 +52,9 @@ class CoordinatedCreator(NamedTuple):
 class MonitoredSession(CallableRuns):
     """Runs the default graph with hooks, as ``tf.compat.v1.train.MonitoredSession`` does.
 
-    It calls the hooks (``runhooks.contract`` says when) and saves nothing by itself. If the session
-    is lost, it creates a new one and repeats the run, within the limits of ``recovery``. The
-    ``with`` block ends normally on OutOfRangeError and StopIteration; ``close`` may be called
-    twice. A session that is dropped without ``close`` calls no ``end``, and releases the signals.
+    It saves nothing by itself. The ``with`` block ends normally on OutOfRangeError and
+    StopIteration; ``close`` may be called twice. A session that is dropped without ``close`` calls
+    no ``end``, and releases the signals.
 
     In the main thread, SIGTERM and the first Ctrl-C make ``should_stop()`` true, so that the loop
     ends normally after the current step; a second Ctrl-C interrupts it. If the loop never calls it,
@@ -89,7 +64,7 @@ class MonitoredSession(CallableRuns):
         session_creator: Creates the raw sessions; None: a ``ChiefSessionCreator()``.
         hooks: Called in this order, except for those with ``first`` or ``last``.
         stop_grace_period_secs: How many seconds threads may take to stop.
-        recovery: How a lost session is replaced.
+        recovery: When a lost session is replaced by a new one, in which the run is repeated.
     """
 
     def __init__(
@@ -129,13 +104,8 @@ class MonitoredSession(CallableRuns):
                 with self._graph.as_default():
                     self._hook_list.begin()
                 self._session = RecoverableSession(
-                    self._graph,
-                    creator,
-                    self._hook_list,
-                    self._stop,
-                    stop_grace_period_secs,
-                    policy,
-                    self._iteration,
+                    *(self._graph, creator, self._hook_list, self._stop, stop_grace_period_secs),
+                    *(policy, self._iteration),
                 )
                 if self._agreement is not None:
                     self._agreement.open(self._live())
@@ -166,8 +136,7 @@ class MonitoredSession(CallableRuns):
     def epoch(self) -> int | None:
         """The number of the epoch that the last step belongs to, from 1; 0 before the first step.
 
-        None if nothing says when an epoch ends, after ``close``, and while a lost session is
-        replaced.
+        None if nothing says when one ends, after ``close``, and while a lost session is replaced.
         """
         raw = self._tf_sess()
         return None if raw is None else raw.epoch
@@ -238,9 +207,17 @@ class MonitoredSession(CallableRuns):
 
         Raises:
             TypeError, ValueError: If ``step_fn`` is not such a function.
-            Exception: Whatever ``step_fn`` raises.
         """
-        check_step_fn(step_fn)
+        if not callable(step_fn):
+            raise TypeError(f"step_fn must be a function of one `step_context`, got {step_fn!r}")
+        parameters = inspect.signature(step_fn).parameters.values()
+        by_position = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
+        names = [it.name for it in parameters if it.kind in by_position]
+        if names not in (["step_context"], ["self", "step_context"]):
+            raise ValueError(
+                "`step_fn` may either have one `step_context` argument or, as a method, `self` "
+                f"before it, got {step_fn!r} with the arguments {names}"
+            )
         self._check_open("run_step_fn")
         self._take_run(None)
         return self._call(lambda live: step_fn(StepContext(live.raw, partial(self._run_in, live))))
@@ -265,9 +242,8 @@ class MonitoredSession(CallableRuns):
         """Return a context for the runs of one iteration of the loop: a whole, or not at all.
 
         Checkpoints, evaluations and stops wait for the end of the ``with`` block, as do hooks with
-        ``first`` or ``last``, and those that are due by epochs (``docs/epochs.md``). A training
-        that is resumed begins with a whole iteration. A session that is lost inside is not
-        replaced: the error is raised.
+        ``first`` or ``last``, and those that are due by epochs (``docs/epochs.md``). A session that
+        is lost inside is not replaced: the error is raised.
 
         Raises:
             RuntimeError: Inside another iteration, after ``close``, or after a hook asked to stop.
@@ -275,9 +251,15 @@ class MonitoredSession(CallableRuns):
         self._check_open("iteration")
         if self._iteration.is_open:
             raise RuntimeError("iteration() was called inside another iteration: leave it first")
-        self._begin_iteration()
-        self._iteration.is_open = True
+        # A loop that does not ask should_stop() ends here: no run in an iteration does.
+        if self._agreement is None:
+            self._take_run(None)
+            if (live := self._session.session) is not None:
+                live.hooked.check_stop("iteration")
+        elif self._agreement.should_stop(self._live()):
+            raise stopped(self.stop_reason)
         self._session.call(lambda live: live.hooked.begin_iteration())
+        self._iteration.is_open = True
         try:
             yield
         except good_ends():  # of the data: the loop ends well
@@ -298,26 +280,23 @@ class MonitoredSession(CallableRuns):
     def close(self) -> None:
         """End normally: call ``end`` on every hook, stop the threads, close the session.
 
-        All of this is done even if a part raises; then the first error is raised, with notes on the
-        others.
+        If parts of it raise, the first error is raised at the end, with notes on the others.
         """
         self._close(None)
 
     StepContext = StepContext  # as in TensorFlow
 
-    # Private names of TensorFlow's session that programs use.
+    # Private names of TensorFlow's, which programs use.
 
     @property
     def _hooks(self) -> tuple[SessionRunHook, ...]:
         return tuple(self._hook_list.by_name.values())
 
-    @property
-    def _sess(self) -> RawSession | None:
-        return self._tf_sess()
-
     def _tf_sess(self) -> RawSession | None:
         live = self._session.session
         return None if live is None else live.raw
+
+    _sess = property(_tf_sess)
 
     def _is_closed(self) -> bool:
         return self._is_over
@@ -398,14 +377,14 @@ class MonitoredSession(CallableRuns):
 
     @property
     def _finishes_step(self) -> bool:
-        """Whether it would stop in the middle of a step of several runs, and is to end it."""
         return self._ends_step and not self._is_over and self._session.is_within_step
 
     def _join(self, group: Group, says_chief: bool) -> None:
         agreement = Agreement(group, self._stop, self._hook_list, self._graph)
         agreement.start(says_chief)
         self._agreement, self._asks_first, self._ends_step = agreement, True, True
-        weakref.finalize(self, agreement.abandon, "its session was dropped without close")
+        dropped = PeerFailedError(group.rank, "its session was dropped without close")
+        weakref.finalize(self, agreement.abandon, dropped)
 
     def _live(self) -> LiveSession:
         live = self._session.session
@@ -425,25 +404,15 @@ class MonitoredSession(CallableRuns):
             raise stopped(self.stop_reason)
         self._runs_left -= 1
 
-    def _begin_iteration(self) -> None:
-        """End a loop that does not ask ``should_stop()``: no run in an iteration does."""
-        if self._agreement is not None:
-            if self._agreement.should_stop(self._live()):
-                raise stopped(self.stop_reason)
-            return
-        self._take_run(None)
-        if (live := self._session.session) is not None:
-            live.hooked.check_stop("iteration")
-
     def _end_iteration(self) -> None:
         self._iteration.is_open = False
         self._session.call(lambda live: live.hooked.end_iteration())
 
     def _is_good_end(self, error: BaseException) -> bool:
-        """Return whether a loop that ``error`` has ended was at its end, and is to be saved.
+        """Return whether a loop that ``error`` has ended is to be saved.
 
-        So is one whose input fails before a step begins, after a stop was requested: a signal to
-        the process group also ends the workers of a loader. One whose session is lost is not: the
+        That of an input may come, after a stop was requested and before a step begins, of a signal
+        to the process group, which ends the workers of a loader too. After the loss of a session,
         steps since the last checkpoint may be missing.
         """
         if isinstance(error, good_ends()):
@@ -457,7 +426,6 @@ class MonitoredSession(CallableRuns):
         return True
 
     def _close(self, error: BaseException | None) -> None:
-        """End the session; its loop has ended by ``error``, or well if no thread has failed."""
         if self._is_over:
             return
         self._is_over = True
@@ -465,19 +433,21 @@ class MonitoredSession(CallableRuns):
             why = "close was called" if error is None else described(error)
             interrupts = caught(partial(self._session.finish, why))
             live, raw = self._session.session, self._tf_sess()
-            causes = (error, *interrupts, None if live is None else thread_failure(live.coord))
-            outcome = next((it for it in causes if it is not None), None)
-            checkpoint = None if raw is None else raw.checkpoint
-            outcome = self._finish(raw) if outcome is None else self._blamed(outcome, checkpoint)
-            reason = "close was called" if outcome is None else described(outcome)
+            failures = [] if live is None else caught(live.coord.raise_requested_exception)
+            failures = [it for it in failures if not isinstance(it, good_ends())]
+            errors = [it for it in (error, *interrupts, *failures) if it is not None][:1]
+            if errors:
+                errors = [self._blamed(errors[0], None if raw is None else raw.checkpoint)]
+            elif self._agreement is not None:
+                errors = caught(partial(self._agreement.finish, self.global_step, raw))
+            reason = described(errors[0]) if errors else "close was called"
             self._stop.ask((live and live.stop_reason) or reason)
             step = None if raw is None else raw.global_step
-            errors = [] if outcome is None else [outcome]
             try:
-                if outcome is None and raw is not None:
+                if raw is not None and not errors:
                     errors += self._hook_list.end(raw)
                 else:
-                    outcome = outcome or RuntimeError("the session was lost")
+                    outcome = next(iter(errors), None) or RuntimeError("the session was lost")
                     self._hook_list.on_exception(raw, outcome)
             finally:
                 closing = caught(self._session.close)
@@ -486,11 +456,6 @@ class MonitoredSession(CallableRuns):
                 _log.info("the session has ended%s: %s", at_step, self._stop.reason)
                 errors += self._leave(errors)
             raise_first(errors, already=error)
-
-    def _finish(self, raw: RawSession | None) -> BaseException | None:
-        if self._agreement is None:
-            return None
-        return next(iter(caught(partial(self._agreement.finish, self.global_step, raw))), None)
 
     def _blamed(self, error: BaseException, checkpoint: str | None) -> BaseException:
         return error if self._agreement is None else self._agreement.blame(error, checkpoint)
@@ -502,8 +467,8 @@ class MonitoredSession(CallableRuns):
 class SingularMonitoredSession(MonitoredSession):
     """A monitored session without recovery: if the session is lost, the error is raised.
 
-    As ``tf.compat.v1.train.SingularMonitoredSession``, with the arguments of
-    ``ChiefSessionCreator`` and ``MonitoredSession``.
+    As that of ``tf.compat.v1.train``, with the arguments of ``ChiefSessionCreator`` and
+    ``MonitoredSession``.
     """
 
     def __init__(

@@ -11,7 +11,7 @@ _lock = threading.Lock()
 
 
 class _PlainLines(logging.Handler):
-    """Writes to what ``sys.stderr`` is when a line comes, until the program has handlers."""
+    """Writes to the present ``sys.stderr``, until the program has handlers."""
 
     sets_level = False  # of the log
 
@@ -26,7 +26,7 @@ _PLAIN_LINES = _PlainLines()
 
 
 def show_log() -> None:
-    """Show lines of level INFO, which Python would drop, if no logging has been set up."""
+    """Show INFO lines unless logging is set up."""
     with _lock:
         if _PLAIN_LINES not in _log.handlers and not _is_configured():
             _log.addHandler(_PLAIN_LINES)

@@ -28,8 +28,8 @@ class RecoveryPolicy:
     """How often, how quickly and for how long to replace lost sessions.
 
     Args:
-        failures: How many consecutive failures to tolerate without progress. Progress is a new
-            highest global step or, in a graph without a global step, a run. 0: none.
+        failures: How many consecutive failures to tolerate without progress: a new highest global
+            step or, in a graph without one, a run.
         first_wait_secs: The wait before the second consecutive attempt, doubled for each further
             one; the first attempt is made at once.
         longest_wait_secs: The longest wait between two attempts.
@@ -70,8 +70,8 @@ class RecoveryPolicy:
 class RecoverableSession:
     """An open session that is replaced whenever it is lost, with the run that lost it repeated.
 
-    One thread replaces it. Others that make runs wait until it has; ``should_stop`` does not. A
-    stop request ends a wait between two attempts: one more is made at once.
+    One thread replaces it; others that make runs wait, but ``should_stop`` does not. A stop request
+    ends a wait between two attempts: one more is made at once.
     """
 
     def __init__(
@@ -119,10 +119,6 @@ class RecoverableSession:
         return session is not None and session.hooked.is_within
 
     def should_stop(self) -> bool:
-        """Return whether a hook or a thread has asked to stop, or a thread has failed.
-
-        While another thread replaces the session, only the threads of the lost one should stop.
-        """
         with self._changed:
             if self._replacer not in (None, threading.get_ident()):
                 return self._is_waited_for()
@@ -162,10 +158,7 @@ class RecoverableSession:
         return self.call(partial(run_watched, caller=caller))
 
     def finish(self, reason: str) -> None:
-        """Replace no session any more; wait until a thread that does so now is done.
-
-        ``reason`` ends its waits.
-        """
+        """Replace no session any more; wait for a thread that does, whose waits ``reason`` ends."""
         with self._changed:
             self._is_over = True
             if self._replacer not in (None, threading.get_ident()):
@@ -207,7 +200,12 @@ class RecoverableSession:
             )
         try:
             with self._changed:
-                self._wait_for_replacer(error)
+                while self._replacer is not None:
+                    if self._is_waited_for():
+                        raise error or ClosedSessionError(
+                            "the session is lost, and this thread, started beside it, is to stop"
+                        )
+                    self._changed.wait()
                 if self.session is not None and self.session is not lost:
                     return self.session
                 if self._is_over:
@@ -227,14 +225,6 @@ class RecoverableSession:
                 if self._replacer == threading.get_ident():
                     self._replacer = None
                     self._changed.notify_all()
-
-    def _wait_for_replacer(self, error: Exception | None) -> None:
-        while self._replacer is not None:
-            if self._is_waited_for():
-                raise error or ClosedSessionError(
-                    "the session is lost, and this thread, started beside it, is to stop"
-                )
-            self._changed.wait()
 
     def _is_waited_for(self) -> bool:
         closing = self._closing
@@ -337,12 +327,11 @@ class RecoverableSession:
 
 
 def _check_whole(is_within: bool, error: Exception) -> None:
-    """Raise ``error``, by which a session was lost, if runs that only the loop knows are lost."""
     if is_within:
         add_note(
             error,
             "the session was lost in an iteration, or between the runs of one step, which only "
-            "your loop can make again: start the program again, from the last checkpoint",
+            "your loop can make again: restart the program from the last checkpoint",
         )
         raise error
 
@@ -353,7 +342,7 @@ def run_watched(
     run_metadata: Any = None,
     hooks: Iterable[SessionRunHook] | None = None,
 ) -> Any:
-    """Make one run with hooks; raise the error of a thread in place of one it may have caused."""
+    """Make one run with hooks; raise the error of a thread in place of its effect."""
     coord = session.coord
     if coord.should_stop():
         coord.raise_requested_exception()
@@ -364,7 +353,6 @@ def run_watched(
 
 
 def _raise_cause(session: LiveSession, error: Exception) -> NoReturn:
-    """Raise the error of a thread, of which ``error`` may be an effect, or ``error`` itself."""
     try:
         session.coord.raise_requested_exception()
     except Exception as cause:

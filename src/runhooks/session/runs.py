@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from runhooks.arrays.array_library import ArrayLibrary
 from runhooks.arrays.registry import NO_LIBRARY, NUMPY, library_of
 from runhooks.contract import PreparedRun
 from runhooks.errors import OutOfRangeError, add_note
@@ -28,14 +27,11 @@ from runhooks.graph.source import Source
 from runhooks.graph.step_result import described
 from runhooks.session.states import SessionInputs, VariableValues
 
-#: New values of variables on the host.
-Counted = Mapping[Variable, Any]
-
 _NOTHING_COUNTED: dict[Variable, Any] = {}
 
 
 class BoundRun(PreparedRun):
-    """The run of a plan in one session: head, body and tail, of which some may be empty."""
+    """The run of a plan in one session."""
 
     __slots__ = (
         *("_body", "_changes", "_counter", "_counters", "_cuts", "_delta", "_engine", "_feeds"),
@@ -142,8 +138,7 @@ class BoundRun(PreparedRun):
             is_last = self._held.last is self and not self._is_phased
             self.off_steps = off_steps if is_last else 0
 
-    def _explain(self, error: Exception, args: Sequence[Any], counted: Counted) -> None:
-        """Note what is known about an error out of the body's step, or raise a clearer one."""
+    def _explain(self, error: Exception, args: Sequence[Any], counted: dict[Variable, Any]) -> None:
         if not isinstance(error, AssignedError):
             self._body.explain(error, args)
             with suppress(Exception):  # the error matters more than the note
@@ -162,8 +157,7 @@ class BoundRun(PreparedRun):
             tensor: described(self._engine, value)
             for tensor, value in zip(reversed(given), reversed(args), strict=False)
         }
-        fed = [f"{it.op.name!r}: {forms[it]}" for it in self._plan.feeds if it in forms]
-        if fed:
+        if fed := [f"{it.op.name!r}: {forms[it]}" for it in self._plan.feeds if it in forms]:
             add_note(error, f"the run was fed {', '.join(fed)}")
         for op in self._inputs:
             drawn = [forms[it] for it in op.outputs if it in forms and it not in self._plan.feeds]
@@ -244,7 +238,7 @@ class BoundRun(PreparedRun):
         values: dict[Tensor, Any],
         counted: dict[Variable, Any],
     ) -> None:
-        """Add the values of the body and those behind it to ``values``; to ``counted``, too."""
+        """Add the values of the body and behind it to ``values``; to ``counted``, too."""
         held, plan = self._held, self._plan
         try:
             values.update(zip(plan.body.fetches, self._body.fetched(new, rest), strict=True))
@@ -257,7 +251,7 @@ class BoundRun(PreparedRun):
             raise
         held.check_open()
 
-    def _land(self, new: list[Any], counted: Counted) -> None:
+    def _land(self, new: list[Any], counted: dict[Variable, Any]) -> None:
         """Give the variables their new values: all or, if a signal raises an error, none."""
         held = self._held
         if self._cuts:
@@ -267,7 +261,7 @@ class BoundRun(PreparedRun):
         held.parts[self._span] = new
         held.counters |= counts
 
-    def _counts(self, counted: Counted) -> dict[Variable, int]:
+    def _counts(self, counted: dict[Variable, Any]) -> dict[Variable, int]:
         counts = {it: int(value) for it, value in counted.items()}
         for counter, delta in self._increments:
             counts[counter] = self._held.counters[counter] + delta
@@ -330,12 +324,7 @@ def _note_draw(op: Operation, error: Exception) -> None:
 
 
 class PlannedRun:
-    """One set of fetches and feeds, made ready to run. It holds nothing of any session.
-
-    Attributes:
-        changed: The variables that a run changes.
-        variables: Those that a session must have before it runs this, in the order of the graph.
-    """
+    """One set of fetches and feeds, made ready to run in sessions that have its ``variables``."""
 
     def __init__(self, graph: Graph, fetches: Any, feed_keys: tuple[Any, ...]) -> None:
         self.graph = graph
@@ -366,17 +355,14 @@ def _conform(name: str, old: Any, new: Any) -> np.int64:
 
 
 Converter = Callable[[Any], Any]
+Shape = tuple[int | None, ...] | None
 
 _ARRAYS = (np.ndarray, np.generic)
-_NUMBERS = (bool, int, float, complex)
-
-_PARTS = (Tensor, Operation)
-_FEED_DICT = (Mapping, NoneType)
 
 
 def check_arguments(engine: Framework, feed_dict: Any, options: Any, run_metadata: Any) -> None:
-    """Raise ValueError or TypeError if these are no arguments of ``Session.run``."""
-    if type(feed_dict) is not dict and not isinstance(feed_dict, _FEED_DICT):
+    """Raise unless ``Session.run`` takes these."""
+    if type(feed_dict) not in (dict, NoneType) and not isinstance(feed_dict, Mapping):
         raise TypeError(
             f"feed_dict must map tensors to values, got {feed_dict!r}; "
             "to fetch several tensors, give them as one list"
@@ -389,7 +375,7 @@ def check_arguments(engine: Framework, feed_dict: Any, options: Any, run_metadat
 
 
 def converter(tensor: Tensor, put: Converter | None = None) -> Converter:
-    """Return a function from the caller's value to the one to feed, which raises naming the tensor.
+    """Return what converts the caller's value to the one to feed, and raises naming the tensor.
 
     A list becomes an array. For a placeholder with a dtype, arrays of the same kind are converted;
     floats do not become integers. What is fed to a variable is not ``put``.
@@ -399,46 +385,29 @@ def converter(tensor: Tensor, put: Converter | None = None) -> Converter:
     is_placeholder = tensor.op.type in ("Placeholder", "PlaceholderWithDefault")
     dtype, shape = tensor.op.args if is_placeholder else (None, None)
     is_any = dtype is None and shape is None
-    convert = _alike(tensor) if is_any else _formed(tensor, dtype, shape)
-    if put is None or isinstance(tensor, Variable):
-        return convert
-    return lambda value: put(convert(value))
-
-
-def _alike(tensor: Tensor) -> Converter:
-    """Return the converter of a tensor that takes any value; its class says if it is fed as is."""
-    fed_as_is: type | None = None
-
-    def convert(value: Any) -> Any:
-        nonlocal fed_as_is
-        if value.__class__ is fed_as_is:
-            return value
-        converted = _any_value(tensor, value)
-        if converted is value:
-            fed_as_is = value.__class__
-        return converted
-
-    return convert
-
-
-def _formed(
-    tensor: Tensor, dtype: np.dtype[Any] | None, shape: tuple[int | None, ...] | None
-) -> Converter:
-    """Return the converter of a tensor with a dtype or a shape, which knows what fits as it is."""
-    kind: Any = None
+    kind: Any = None  # of what was fed as it is, like the next two
     its_dtype: Any = None
     its_shape: Any = None
 
     def convert(value: Any) -> Any:
         nonlocal kind, its_dtype, its_shape
-        if value.__class__ is kind and value.dtype == its_dtype and value.shape == its_shape:
+        if value.__class__ is kind and (
+            is_any or (value.dtype == its_dtype and value.shape == its_shape)
+        ):
             return value
-        converted = _array(tensor, value, dtype, shape)
-        if converted is value and isinstance(value, _ARRAYS):
-            kind, its_dtype, its_shape = value.__class__, value.dtype, value.shape
+        converted = _any_value(tensor, value) if is_any else _array(tensor, value, dtype, shape)
+        # A list may have arrays, and the next one only numbers.
+        if converted is value and (
+            type(value) is not list if is_any else isinstance(value, _ARRAYS)
+        ):
+            kind = value.__class__
+            if not is_any:
+                its_dtype, its_shape = value.dtype, value.shape
         return converted
 
-    return convert
+    if put is None or isinstance(tensor, Variable):
+        return convert
+    return lambda value: put(convert(value))
 
 
 def _any_value(tensor: Tensor, value: Any) -> Any:
@@ -448,19 +417,25 @@ def _any_value(tensor: Tensor, value: Any) -> Any:
         except ValueError as error:
             raise ValueError(f"feed_dict: {tensor.name!r} must be fed an array: {error}") from None
         return value if array.dtype.hasobject else array
-    if value is None or isinstance(value, _PARTS):
+    if value is None or isinstance(value, Tensor | Operation):
         raise TypeError(f"feed_dict: {tensor.name!r} must be fed a value, got {value!r}")
-    if isinstance(tensor, Variable) and isinstance(value, _NUMBERS):
+    if isinstance(tensor, Variable) and isinstance(value, bool | int | float | complex):
         return np.asarray(value)
     return value
 
 
-def _array(
-    tensor: Tensor, value: Any, dtype: np.dtype[Any] | None, shape: tuple[int | None, ...] | None
-) -> Any:
+def _array(tensor: Tensor, value: Any, dtype: np.dtype[Any] | None, shape: Shape) -> Any:
+    """Check an array; one of another library stays where it is unless it must be converted."""
     value = _any_value(tensor, value)
     if not isinstance(value, _ARRAYS) and (library := library_of(value)) not in (NUMPY, NO_LIBRARY):
-        return _library_array(tensor, library, value, dtype, shape)
+        its_shape, its_dtype = library.host_form(value)
+        _check_shape(tensor, its_shape, shape)
+        if dtype is None or its_dtype == dtype:
+            return value
+        _check_cast(tensor, its_dtype, dtype)
+        if hasattr(value, "astype"):
+            return value.astype(dtype)
+        return library.from_numpy(_cast(tensor, library.to_numpy(value), dtype), value)
     array: Any = value if isinstance(value, _ARRAYS) else np.asarray(value)
     if array.dtype.hasobject:
         raise TypeError(
@@ -470,27 +445,7 @@ def _array(
     return array if dtype is None or array.dtype == dtype else _cast(tensor, array, dtype)
 
 
-def _library_array(
-    tensor: Tensor,
-    library: ArrayLibrary,
-    value: Any,
-    dtype: np.dtype[Any] | None,
-    shape: tuple[int | None, ...] | None,
-) -> Any:
-    """Check an array of another library; it stays where it is unless it must be converted."""
-    its_shape, its_dtype = library.host_form(value)
-    _check_shape(tensor, its_shape, shape)
-    if dtype is None or its_dtype == dtype:
-        return value
-    _check_cast(tensor, its_dtype, dtype)
-    if hasattr(value, "astype"):
-        return value.astype(dtype)
-    return library.from_numpy(_cast(tensor, library.to_numpy(value), dtype), value)
-
-
-def _check_shape(
-    tensor: Tensor, got: tuple[int, ...], shape: tuple[int | None, ...] | None
-) -> None:
+def _check_shape(tensor: Tensor, got: tuple[int, ...], shape: Shape) -> None:
     if shape is not None and not (
         len(got) == len(shape)
         and all(want is None or want == size for size, want in zip(got, shape, strict=True))

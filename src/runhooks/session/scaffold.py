@@ -32,8 +32,8 @@ _log = logging.getLogger("runhooks")
 class Scaffold:
     """What a session needs before training can begin, like ``tf.compat.v1.train.Scaffold``.
 
-    An argument that is not given is looked up in the graph's collection of the same name when the
-    scaffold is finalized. Variables need no ``init_op``: sessions start from their initial values.
+    What is not given is looked up in the graph's collection of the same name when the scaffold is
+    finalized. Variables need no ``init_op``: sessions start from their initial values.
 
     Args:
         init_op: Run if there is no checkpoint to restore.
@@ -45,7 +45,7 @@ class Scaffold:
         local_init_op: Run in every session, restored or not.
         summary_op: The summaries to save; ``merge_all()`` unless given.
         saver: Saves and restores checkpoints; a new ``Saver`` unless given.
-        copy_from_scaffold: Another scaffold, which supplies the arguments that are not given.
+        copy_from_scaffold: Another scaffold, for what is not given.
         local_init_feed_dict: The values to feed to ``local_init_op``.
         init_from: Weights to start from if there is no checkpoint to restore, after ``init_op``: an
             ``InitFrom``, or a path from which to take everything.
@@ -73,15 +73,16 @@ class Scaffold:
         kinds = (Scaffold, *opener_of(get_default_graph()).scaffolds)
         if base is not None and not isinstance(base, kinds):
             raise TypeError(f"copy_from_scaffold is not a Scaffold instance, got {base!r}")
-        if init_fn is not None and not callable(init_fn):
-            raise TypeError(f"init_fn must be a callable, got {init_fn!r}")
+        arguments.function(init_fn=init_fn)
         if saver is not None and not callable(getattr(saver, "save", None)):
             raise TypeError(f"saver must be a Saver, got {saver!r}")
         self.init_op: Any = _given(init_op, base, "init_op")
         self.init_feed_dict: Any = _given(init_feed_dict, base, "init_feed_dict")
         self._given_init_fn = init_fn
-        if init_fn is None and base is not None:
-            self._given_init_fn = _init_fn_of(base)
+        if init_fn is None and isinstance(base, Scaffold):
+            self._given_init_fn = base._given_init_fn
+        elif init_fn is None and base is not None:
+            self.init_fn = copy_from_scaffold.init_fn  # a framework's own hands itself to it
         self.ready_op: Any = _given(ready_op, base, "ready_op")
         self.ready_for_local_init_op: Any = _given(
             ready_for_local_init_op, base, "ready_for_local_init_op"
@@ -126,8 +127,8 @@ class Scaffold:
         found = graph.get_collection(collection_key)
         if len(found) > 1:
             raise RuntimeError(
-                f"More than one item in the collection {collection_key!r}, which holds "
-                f"{len(found)} items: give the scaffold the one to use, as {arg_name}=..."
+                f"More than one item in the collection {collection_key!r}: give the scaffold the "
+                f"one to use of {len(found)}, as {arg_name}=..."
             )
         if found:
             return found[0]
@@ -142,19 +143,10 @@ class Scaffold:
         return opener_of(get_default_graph()).default_local_init_op()
 
 
-def _init_fn_of(scaffold: Any) -> Callable[[Scaffold, Session], Any] | None:
-    if isinstance(scaffold, Scaffold):
-        return scaffold._given_init_fn
-    bound = scaffold.init_fn  # a framework's own hands itself to it
-    return None if bound is None else lambda _, session: bound(session)
-
-
 def _given(value: Any, base: Any, name: str) -> Any:
     return value if value is not None or base is None else getattr(base, name)
 
 
-#: The least and the longest pause between two looks at the chief.
-_LOOK_AGAIN_SECS = (0.2, 5.0)
 _SAY_AGAIN_SECS = 60.0
 
 
@@ -164,7 +156,7 @@ class SessionCreator(ABC):
     The graph is final from the first session on if ``create_session`` finalizes a scaffold.
     """
 
-    #: Asked when the monitored session is to stop; a long ``create_session`` listens to it.
+    #: Asked when the monitored session is to stop, to which ``create_session`` listens.
     stop_request = StopRequest()
 
     #: Whether this process is the chief, or does not say so: of several ranks one is.
@@ -202,7 +194,7 @@ class ChiefSessionCreator(_ScaffoldCreator):
     Args:
         scaffold: What the session needs before training; None: a new ``Scaffold``.
         master: The server of TensorFlow's sessions; leave it out for other graphs.
-        config: The configuration of TensorFlow's sessions; leave it out for other graphs.
+        config: Their configuration; leave it out, too.
         checkpoint_dir: A directory whose newest sound checkpoint is restored.
         checkpoint_filename_with_path: The path of one checkpoint to restore instead.
 
@@ -277,26 +269,23 @@ class WorkerSessionCreator(_ScaffoldCreator):
                 session: RawSession = found
                 return session
             now = clock.monotonic()
-            waited = now - start
-            if waited >= self._max_wait_secs or self.stop_request.reason is not None:
-                message = self._too_late(waited, lacking)
+            waited, end = now - start, self.stop_request.reason
+            if end is not None or waited >= self._max_wait_secs:
+                end = end or f"max_wait_secs={self._max_wait_secs:g} has passed"
+                message = (
+                    f"waited {round(waited, 2):g} seconds for {self._chief}: {lacking}; is it "
+                    f"running? ({end})"
+                )
                 raise opener.deadline_error(message, self.restores_from) from lacking
             if now >= said + _SAY_AGAIN_SECS:
                 level, said = logging.WARNING if waited >= _SAY_AGAIN_SECS else logging.INFO, now
                 message = "waiting for %s, %.0f of %g seconds: %s"
                 _log.log(level, message, self._chief, waited, self._max_wait_secs, lacking)
-            shortest, longest = _LOOK_AGAIN_SECS
-            pause = min(max(shortest, waited / 10), longest, self._max_wait_secs - waited)
-            self.stop_request.wait(pause)
-
-    def _too_late(self, waited: float, lacking: Exception | None) -> str:
-        end = self.stop_request.reason or f"max_wait_secs={self._max_wait_secs:g} has passed"
-        secs = round(waited, 2)
-        return f"waited {secs:g} seconds for {self._chief}: {lacking}; is it running? ({end})"
+            self.stop_request.wait(min(max(0.2, waited / 10), 5.0, self._max_wait_secs - waited))
 
 
 def _resolved(place: Place) -> Place:
-    """Return ``place``, which is to mean the same after a change of the working directory."""
+    """Return ``place`` as it is to be found from any working directory."""
     return opener_of(get_default_graph()).resolve(place) if place else place
 
 
@@ -306,8 +295,8 @@ class OwnOpener(SessionOpener):
     def check_target(self, master: str, config: Any) -> None:
         if master:
             raise ValueError(
-                f"master must be left out, got {master!r}: this engine computes in this process "
-                "and connects to no server; a directory is given as checkpoint_dir="
+                f"master must be left out, got {master!r}: this engine connects to no server; a "
+                "directory is given as checkpoint_dir="
             )
         if config is not None:
             raise ValueError(
@@ -320,14 +309,10 @@ class OwnOpener(SessionOpener):
         return normal(os.fspath(plain)) if is_url(plain) else Path(plain).expanduser().absolute()
 
     def fill_scaffold(self, scaffold: Any) -> None:
-        for name, key in (
-            ("init_op", GraphKeys.INIT_OP),
-            ("ready_op", GraphKeys.READY_OP),
-            ("ready_for_local_init_op", GraphKeys.READY_FOR_LOCAL_INIT_OP),
-            ("local_init_op", GraphKeys.LOCAL_INIT_OP),
-        ):
+        # Their collections have the same names.
+        for name in ("init_op", "ready_op", "ready_for_local_init_op", "local_init_op"):
             if getattr(scaffold, name) is None:
-                setattr(scaffold, name, scaffold.get_or_default(name, key, lambda: None))
+                setattr(scaffold, name, scaffold.get_or_default(name, name, lambda: None))
         if scaffold.summary_op is None:
             summary_op = scaffold.get_or_default("summary_op", GraphKeys.SUMMARY_OP, _merged)
             # Of a final graph, they can still be saved one by one.
@@ -344,7 +329,12 @@ class OwnOpener(SessionOpener):
         try:
             restored = _restore(scaffold, session, checkpoint_dir, path)
             if restored is None:
-                _initialize(scaffold, session)
+                if scaffold.init_op is not None:
+                    session.run(scaffold.init_op, scaffold.init_feed_dict)
+                if scaffold.init_from is not None:
+                    scaffold.init_from.load_into(session)
+                if scaffold.init_fn is not None:
+                    scaffold.init_fn(session)
             else:
                 _log.info("resumed from step %s: %s", session.global_step, restored)
                 if scaffold.saver.is_partial:
@@ -353,7 +343,10 @@ class OwnOpener(SessionOpener):
                         "and what hooks and inputs keep, start over",
                         restored,
                     )
-            _make_ready(scaffold, session)
+            _check_ready(session, "ready_for_local_init_op", scaffold.ready_for_local_init_op)
+            if scaffold.local_init_op is not None:
+                session.run(scaffold.local_init_op, scaffold.local_init_feed_dict)
+            _check_ready(session, "ready_op", scaffold.ready_op)
         except BaseException:
             session.close()  # the device may not hold it and the next
             raise
@@ -394,26 +387,8 @@ def _restore(scaffold: Any, session: Session, checkpoint_dir: Place, path: Place
     return restored
 
 
-def _initialize(scaffold: Any, session: Session) -> None:
-    if scaffold.init_op is not None:
-        session.run(scaffold.init_op, scaffold.init_feed_dict)
-    if scaffold.init_from is not None:
-        scaffold.init_from.load_into(session)
-    if scaffold.init_fn is not None:
-        scaffold.init_fn(session)
-
-
-def _make_ready(scaffold: Any, session: Session) -> None:
-    _check_ready(session, "ready_for_local_init_op", scaffold.ready_for_local_init_op)
-    if scaffold.local_init_op is not None:
-        session.run(scaffold.local_init_op, scaffold.local_init_feed_dict)
-    _check_ready(session, "ready_op", scaffold.ready_op)
-
-
 def _check_ready(session: Session, name: str, op: Any) -> None:
-    if op is None:
-        return
-    answer = session.run(op)
+    answer = None if op is None else session.run(op)
     if answer is None:
         return
     lacking = np.asarray(answer)

@@ -1,4 +1,4 @@
-"""``ScheduledHook``: one hook in one session: on which ranks it is called, and when it is due."""
+"""``ScheduledHook``: when a hook is due in one session, and on which of several ranks."""
 
 from __future__ import annotations
 
@@ -18,21 +18,23 @@ from runhooks.graph.nodes import Effect
 from runhooks.ranks import Group
 from runhooks.trigger import Due, no_epochs
 
-_MARGIN_SECS = 0.001
+_EVERY_RUN = Due(-math.inf, -math.inf, -math.inf, -math.inf)
 
 
-class GroupTime:
-    """The time by which hooks of all ranks act: it moves only when the ranks agree on it.
+class RankPlacement:
+    """Says where hooks run, and the time by which those of all ranks act.
 
-    It is counted from the start by the clock of the chief, and told by the monotonic clock here.
+    It is that of the chief since the start, and moves only when the ranks agree on it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, group: Group, graph: BaseGraph) -> None:
+        self._group = group
+        self._graph = graph
         self.now = self._start = clock.monotonic()
 
     def strike(self) -> str:
         # What is due for the chief must be due for all, however clocks are rounded.
-        return repr(clock.monotonic() - self._start + _MARGIN_SECS)
+        return repr(clock.monotonic() - self._start + 0.001)
 
     def take(self, text: str) -> None:
         self.now = max(self.now, self._start + float(text))
@@ -46,15 +48,6 @@ class GroupTime:
 
         return called
 
-
-class RankPlacement:
-    """Says where hooks run, and which of them live by the time of the group."""
-
-    def __init__(self, group: Group, graph: BaseGraph) -> None:
-        self._group = group
-        self._graph = graph
-        self.time = GroupTime()
-
     def is_here(self, hook: SessionRunHook) -> bool:
         return self._group.is_chief or self.is_shared(hook)
 
@@ -62,8 +55,7 @@ class RankPlacement:
         """Return whether all ranks call ``hook``, in the same runs.
 
         Where a run is one program of all ranks they must all ask for the same, even for what only
-        the chief writes; where each holds a part of an object or a mean, so must hooks that may ask
-        for it.
+        the chief writes; where each holds a part of a value, so must hooks that may ask for it.
         """
         if self._group.runs_one_program or getattr(hook, "runs_on", "all") == "all":
             return True
@@ -77,7 +69,7 @@ class RankPlacement:
         return any(op.effect is Effect.GATHER for op in self._graph.get_operations())
 
     def time_of(self, hook: SessionRunHook) -> AbstractContextManager[None]:
-        return clock.standing_at(self.time.now) if self.is_shared(hook) else nullcontext()
+        return clock.standing_at(self.now) if self.is_shared(hook) else nullcontext()
 
 
 def class_says(hook: SessionRunHook, name: str) -> bool:
@@ -88,9 +80,14 @@ def class_says(hook: SessionRunHook, name: str) -> bool:
     return said
 
 
+def note_hook(error: BaseException, hook: str, phase: str) -> None:
+    """Note where ``error`` came from."""
+    add_note(error, f"in {phase} of the hook {hook}")
+
+
 @contextmanager
 def noting_hook(hook: str, phase: str) -> Iterator[None]:
-    """Note on any error out of the ``with`` block which hook it came from, in which phase."""
+    """Note on an error out of the ``with`` block which hook it came from."""
     try:
         yield
     except Exception as error:
@@ -98,30 +95,18 @@ def noting_hook(hook: str, phase: str) -> Iterator[None]:
         raise
 
 
-def note_hook(error: BaseException, hook: str, phase: str) -> None:
-    """Note on ``error`` which hook it came out of."""
-    add_note(error, f"in {phase} of the hook {hook}")
-
-
 class ScheduledHook:
     """A hook as a session calls it.
 
     Attributes:
-        before_run: Its method; None if it does not override it.
-        after_run: The same.
-        waits: Whether it always waits for the end of an iteration, as one that evaluates or saves.
-        sleeps: Whether it says when it is next due; if not, it is called in every run.
-        watched: The tensor it watches in runs in which no other hook is due, or None.
-        shared_time: The time of the group, by which a hook of all ranks lives, or None.
-        is_lone: Whether other ranks train too, and do not call this hook.
-        always: Whether it is called in every run.
+        before_run: Its method, like ``after_run``; None if it does not override it.
+        waits: Whether it waits for the end of an iteration, as one that evaluates or saves.
+        sleeps: Whether it says when it is next due.
+        watched: The tensor it watches in off-steps, or None.
+        placement: What tells a hook of all ranks the time; None for any other.
+        is_lone: Whether other ranks do not call it.
         is_taken: Whether it takes part in a run that is being made, where runs overlap.
     """
-
-    __slots__ = (
-        *("_next_due", "after_run", "always", "before_run", "epoch", "hook", "is_lone"),
-        *("is_taken", "name", "run", "shared_time", "sleeps", "step", "time", "waits", "watched"),
-    )
 
     def __init__(
         self, hook: SessionRunHook, name: str, placement: RankPlacement | None = None
@@ -129,7 +114,7 @@ class ScheduledHook:
         self.hook = hook
         self.name = name
         self.is_lone = placement is not None and not placement.is_shared(hook)
-        self.shared_time = None if placement is None or self.is_lone else placement.time
+        self.placement = None if self.is_lone else placement
         self.before_run = hook.before_run if _overrides(hook, "before_run") else None
         self.after_run = hook.after_run if _overrides(hook, "after_run") else None
         self.sleeps = _is_as_specific_as_run_methods(hook, "next_due")
@@ -141,20 +126,30 @@ class ScheduledHook:
                 if self.watched is not None and self.before_run is None:
                     raise TypeError("before_run must ask for the tensor that watched() returns")
         self._next_due = hook.next_due if self.sleeps else None
-        if self.shared_time is not None:
+        if self.placement is not None:
             self.before_run, self.after_run, self._next_due = (
-                call and self.shared_time.inside(call)
+                call and self.placement.inside(call)
                 for call in (self.before_run, self.after_run, self._next_due)
             )
         self.waits = class_says(hook, "first") or class_says(hook, "last")
         self.always, self.is_taken = True, False
-        self.step = self.time = self.run = -math.inf
-        self.epoch: float | Fraction = -math.inf
+        self.step, self.time, self.run, self.epoch = _EVERY_RUN
 
     def measure(self, secs: dict[str, float]) -> None:
-        """Add the time that its calls take to ``secs``, by its name, from now on."""
-        self.before_run = self.before_run and _timed(self.before_run, secs, self.name)
-        self.after_run = self.after_run and _timed(self.after_run, secs, self.name)
+        """Add the time that its calls take to ``secs``, by its name."""
+
+        def timed(call: Callable[..., Any]) -> Callable[..., Any]:
+            def called(*args: Any) -> Any:
+                start = clock.monotonic()
+                try:
+                    return call(*args)
+                finally:
+                    secs[self.name] = secs.get(self.name, 0.0) + clock.monotonic() - start
+
+            return called
+
+        self.before_run = self.before_run and timed(self.before_run)
+        self.after_run = self.after_run and timed(self.after_run)
         self.watched = None
 
     def ask_next_due(self, runs: int, epochs: Epochs | None) -> None:
@@ -165,18 +160,15 @@ class ScheduledHook:
                 raise TypeError(f"next_due must return a Due or None, got {due!r}")
             if due is not None and due.epoch != math.inf:
                 if epochs is None:
-                    raise no_epochs(f"{due}")
+                    raise no_epochs(str(due))
                 epochs.check(due.epoch)
         except Exception as error:
             note_hook(error, self.name, "next_due")
             raise
         self.always = due is None
-        if due is None:
-            self.step = self.time = self.run = self.epoch = -math.inf
-            return
-        self.step, self.time, self.run = due.step, due.time, runs + due.runs
-        self.epoch = due.epoch
-        if epochs is not None:
+        self.step, self.time, in_runs, self.epoch = due or _EVERY_RUN
+        self.run = runs + in_runs
+        if due is not None and epochs is not None:
             self.step = min(self.step, epochs.step_at(due.epoch))
 
     def is_due(
@@ -188,7 +180,7 @@ class ScheduledHook:
         return part is not StepPart.PART and (
             step >= self.step
             or epochs >= self.epoch
-            or (now if self.shared_time is None else self.shared_time.now) >= self.time
+            or (now if self.placement is None else self.placement.now) >= self.time
         )
 
     def is_due_by_epochs(self, epochs: float | Fraction) -> bool:
@@ -202,17 +194,6 @@ class ScheduledHook:
         fed = request.feed_dict
         if fed is not None and not isinstance(fed, Mapping):
             raise TypeError(f"feed_dict must map tensors to values, got {fed!r}")
-
-
-def _timed(call: Callable[..., Any], secs: dict[str, float], name: str) -> Callable[..., Any]:
-    def timed(*args: Any) -> Any:
-        start = clock.monotonic()
-        try:
-            return call(*args)
-        finally:
-            secs[name] = secs.get(name, 0.0) + clock.monotonic() - start
-
-    return timed
 
 
 def _overrides(hook: SessionRunHook, method: str) -> bool:
@@ -242,10 +223,9 @@ def _is_as_specific_as_run_methods(hook: SessionRunHook, method: str) -> bool:
 
 
 class NextDue:
-    """The least of the moments at which hooks are due, beside those that are called in every run.
+    """The earliest moments at which hooks are due, beside those that are called in every run.
 
-    A moment is a global step, the number of a run, of epochs done, or a time of the monotonic clock
-    (None: no hook goes by it; ``shared_time``: of hooks that live by the time of the group).
+    ``time`` is None if no hook goes by it; ``shared_time`` is that of hooks of all ranks.
     """
 
     def __init__(self) -> None:
@@ -256,9 +236,9 @@ class NextDue:
         self.shared_time = math.inf
 
     def is_reached(self, step: int, run: int, part: StepPart, draws: int, left: float) -> bool:
-        """Return whether a hook is due in the run ``run``, which is to lead to ``step``.
+        """Return whether a hook is due in ``run``, which is to lead to ``step``.
 
-        It takes ``draws`` elements of the data, and ``left`` of these lead to the end of an epoch.
+        It takes ``draws`` elements of the data; ``left`` lead to the end of an epoch.
         """
         if self.always or run >= self.run:
             return True
@@ -269,7 +249,7 @@ class NextDue:
         )
 
     def find(self, hooks: Iterable[ScheduledHook]) -> bool:
-        """Set it anew; return whether a hook is due already by the time of the group."""
+        """Set it anew; return whether a hook is due already by the time of all ranks."""
         step, run, time, shared_time = (math.inf,) * 4
         epoch: float | Fraction = math.inf
         self.always = is_due = False
@@ -278,7 +258,7 @@ class NextDue:
                 self.always = True
                 continue
             step, run, epoch = min(step, hook.step), min(run, hook.run), min(epoch, hook.epoch)
-            if (shared := hook.shared_time) is None:
+            if (shared := hook.placement) is None:
                 time = min(time, hook.time)
             elif shared.now < hook.time:
                 shared_time = min(shared_time, hook.time)
@@ -288,13 +268,9 @@ class NextDue:
         self.time = time if time < math.inf else None
         return is_due
 
-    def runs_until(self, step: int, stride: int, runs: int, draws: int, left: float) -> float:
-        """Return how many runs can be made before a hook is due, as far as steps and runs go.
-
-        Each makes ``stride`` steps, after ``runs`` at ``step``; ``draws``, ``left``: as for
-        ``is_reached``.
-        """
+    def runs_until(self, step: int, stride: int, runs: int, left: float) -> float:
+        """Return how many runs of ``stride`` steps are left after ``runs`` before a hook is due."""
         by_steps = self.step - stride - step
         if by_steps < math.inf:
             by_steps = -(-by_steps // stride)
-        return min(by_steps, self.run - 1 - runs, left - 1 if draws else math.inf)
+        return min(by_steps, self.run - 1 - runs, left - 1)

@@ -29,7 +29,7 @@ _log = logging.getLogger("runhooks")
 class Session(RawSession):
     """Runs a graph. Its variables start with their initial values, without an init op.
 
-    Several threads may use one session, which makes one run at a time.
+    Threads may share it; it makes one run at a time.
 
     Args:
         graph: The graph to run; None: the default graph.
@@ -92,15 +92,14 @@ class Session(RawSession):
             fetches: A tensor, variable, operation (its value is None) or name, or any nesting of
                 lists, tuples, named tuples and dicts of these.
             feed_dict: Values by tensor or name. Any tensor may be fed.
-            options: TensorFlow's run options; leave it out.
-            run_metadata: TensorFlow's run metadata; leave it out.
+            options: TensorFlow's; leave it out, like ``run_metadata``.
+            run_metadata: TensorFlow's.
             hooks: False, as for a monitored session: this one calls none.
 
         Raises:
             ValueError, TypeError: For an argument that cannot be fetched or fed.
             OutOfRangeError: At the end of an input.
             RuntimeError: If the session is closed.
-            Exception: Whatever the graph's functions raise.
         """
         run = self._last
         if not (
@@ -120,7 +119,7 @@ class Session(RawSession):
     ) -> PreparedRun | None:
         if type(self).run is not _own_run or "run" in vars(self):
             return None  # whoever replaced it is to see every run
-        return self._find(fetches, feed_dict, None, None)
+        return self._find(fetches, feed_dict)
 
     def wait(self) -> None:
         with self._lock:
@@ -131,14 +130,11 @@ class Session(RawSession):
         """Let the inputs of ``fetches`` start over at the next run that needs them.
 
         A function is called with the global step of that run; a stateful iterable goes back to
-        where it was when it was first opened.
+        where it was when it was first opened. Returns where they were.
 
         Args:
             fetches: What needs the inputs.
             to: What an earlier call has returned: they go on where they were then.
-
-        Returns:
-            Where they were.
 
         Raises:
             ValueError, TypeError: For an argument that cannot be fetched.
@@ -210,8 +206,8 @@ class Session(RawSession):
                 averages=[*averages_in(self._graph), *saved_averages(snapshot.states)],
             )
             self._values.update(new)
-            self.checkpoint = None
-            self._forget_runs()
+            self.checkpoint = self._last = None
+            self._ready.clear()
             self._inputs.load(snapshot if only is None else None)
             if load_objects is not None:
                 self._inputs.open_at_known_positions()
@@ -231,12 +227,14 @@ class Session(RawSession):
         with self._lock:
             saved, objects = self._saved(), self._graph.objects
             new, others = saved.assigned(values)
-            if others and objects is None:
-                raise saved.unknown(next(iter(others)))
-            assign_others = objects.assigner(others) if objects is not None else None
-            self._values.update(new)
-            if assign_others is not None:
+            if objects is not None:
+                assign_others = objects.assigner(others)
+                self._values.update(new)
                 assign_others()
+            elif others:
+                raise saved.unknown(next(iter(others)))
+            else:
+                self._values.update(new)
             self._values.changes += 1
 
     @contextmanager
@@ -273,7 +271,8 @@ class Session(RawSession):
     def close(self) -> None:
         """Release the variables; runs then raise RuntimeError. May be called again."""
         with self._lock:
-            self._forget_runs()
+            self._last = None
+            self._ready.clear()
             self._values.close()
             self._inputs.opened.clear()
 
@@ -299,8 +298,8 @@ class Session(RawSession):
         self,
         fetches: Any,
         feed_dict: Mapping[Any, Any] | None,
-        options: Any,
-        run_metadata: Any,
+        options: Any = None,
+        run_metadata: Any = None,
     ) -> PreparedRun:
         check_arguments(self._graph.engine, feed_dict, options, run_metadata)
         keys = tuple(feed_dict or ())
@@ -309,17 +308,21 @@ class Session(RawSession):
             run = self._last = self._ready.get_or_make(key, lambda: self._bound(key, fetches, keys))
         return run
 
-    def _forget_runs(self) -> None:
-        self._ready.clear()
-        self._last = None
-
     def _bound(self, key: Any, fetches: Any, feed_keys: tuple[Any, ...]) -> PreparedRun:
         self._values.check_open()
         planned: PlannedRun = self._graph.planned_runs.get_or_make(
             key, lambda: PlannedRun(self._graph, fetches, feed_keys)
         )
         if self._graph.objects is not None and not self._warned_of_step:
-            self._warn_of_step(fetches, feed_keys)
+            found = step_not_named(self._graph, fetches, feed_keys)
+            if found is not None:
+                self._warned_of_step = True
+                step, output = (it.name for it in found)
+                _log.warning(
+                    "fetching %r makes the step %r: fetch %r too if that is intended, or evaluate "
+                    "with a function of your own",
+                    *(output, step, step),
+                )
         self._find_global_step()
         for variable in planned.variables:
             self._values.initialize(variable)
@@ -327,16 +330,6 @@ class Session(RawSession):
         makes_step = self._values.step_variable in planned.changed
         self._inputs.check_draws(planned.plan.inputs, makes_step=makes_step)
         return BoundRun(fetches, planned, self._values, self._inputs)
-
-    def _warn_of_step(self, fetches: Any, feed_keys: tuple[Any, ...]) -> None:
-        if (found := step_not_named(self._graph, fetches, feed_keys)) is not None:
-            self._warned_of_step = True
-            step, output = found
-            _log.warning(
-                "fetching %r makes the step %r: fetch %r too if that is intended, or evaluate with "
-                "a function of your own",
-                *(output.name, step.name, step.name),
-            )
 
     def _find_global_step(self) -> None:
         step = get_global_step(self._graph)

@@ -21,8 +21,8 @@ _REMEDY = (
 class SharedEpochs:
     """What one rank tells of its epochs, and whether they are those of the others.
 
-    Each tells rank 0 of an epoch when it begins, and waits for nobody; rank 0 tells all once those
-    of all are alike, or that one fails. Hooks of all ranks wait for that before they act.
+    Each tells rank 0 of an epoch when it begins; rank 0 tells all once those of all are alike, or
+    that one fails. Hooks of all ranks wait for that before they act.
     """
 
     def __init__(self, group: Group, decisions: Decisions) -> None:
@@ -30,8 +30,8 @@ class SharedEpochs:
         self._decisions = decisions
         self._exchange = exchange = group.exchange
         self._place: tuple[int, bool] | None = None
-        self._told = self._alike = 0  # epochs that this rank has told of, and all have
-        # By the number of the epoch and the rank, known to rank 0: epoch, length, drawn, run.
+        self._told = self._alike = 0  # epochs: by this rank, by all
+        # By number and rank, known to rank 0: epoch, length, drawn, run.
         self._of_ranks: defaultdict[int, dict[int, tuple[int, ...]]] = defaultdict(dict)
         exchange.handle(_BEGINS, self._take)
         exchange.handle(_ALIKE, self._go_on)
@@ -40,7 +40,7 @@ class SharedEpochs:
         return self._place is not None and self._place[0] == epochs.progress.done
 
     def begin(self, epochs: Epochs, run: int) -> None:
-        """Tell of the epoch that ``run``, which is about to draw, begins, if it begins one."""
+        """Tell of the epoch that ``run``, about to draw, may begin."""
         progress = epochs.begun_for_all()
         place = progress.done, progress.is_at_end  # the second: its length was too small
         if place != self._place:
@@ -51,17 +51,16 @@ class SharedEpochs:
             )
 
     def wait(self) -> None:
-        """Return once all ranks have begun this epoch alike, or stop."""
         secs = self._group.barrier_secs
-        if not self._exchange.wait_until(self._may_go_on, clock.monotonic() + secs):
+        if not self._exchange.wait_until(
+            lambda: self._alike >= self._told or self._decisions.stop_at is not None,
+            clock.monotonic() + secs,
+        ):
             raise DeadlineExceededError(
                 f"waited {secs:g} seconds for all {self._group.size} ranks to begin epoch number "
-                f"{self._told} of this training, at whose end hooks act on all: all ranks must "
-                "make the same calls; see whether one hangs or is slow"
+                f"{self._told} of this training: all must make the same calls; see whether one "
+                "hangs or is slow"
             )
-
-    def _may_go_on(self) -> bool:
-        return self._alike >= self._told or self._decisions.stop_at is not None
 
     def _take(self, rank: int, number: int, *begun: int) -> None:
         of_ranks = self._of_ranks[number]

@@ -1,4 +1,4 @@
-"""What a session holds: the values of its variables, and how far its inputs have come."""
+"""What a session holds: values of variables, and how far inputs have come."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _log = logging.getLogger("runhooks")
 
 
 class VariableValues:
-    """What the variables of a session hold, and the counts of its runs; ``lock`` guards all of it.
+    """The values of a session's variables, and the counts of its runs; ``lock`` guards all.
 
     Attributes:
-        parts: The parts of all values in one list, as runs take and return them.
-        counters: The values of variables on the host, such as the global step.
-        last: The run that was made last, if nothing else has changed a variable since.
+        parts: Of all values, as runs take and return them.
+        counters: Values on the host, such as the global step.
+        last: The run made last, if nothing else has changed a variable since.
     """
 
     __slots__ = (
@@ -109,14 +109,11 @@ class VariableValues:
         self.last, self.is_closed = None, True
 
 
-#: What makes the name of a variable unique.
-_NUMBER = re.compile(r"_\d+(?=/|$)")
-
 _MOST_PROBLEMS = 5  # in a message
 
 
 class SavedVariables(NamedTuple):
-    """Variables and their values, with the names that their leaves have in checkpoints."""
+    """Variables and their values, whose leaves have names in checkpoints."""
 
     engine: Engine
     values: Mapping[Variable, Any]
@@ -140,7 +137,7 @@ class SavedVariables(NamedTuple):
         return to_host(self.engine.to_host, leaves, sharded, into)
 
     def read(self, name: str) -> dict[str, np.ndarray[Any, Any]]:
-        """Return copies of the leaves called ``name``, or below it, if there are any."""
+        """Return copies of the leaves called ``name``, or below it."""
         return self._on_host(self._below(name), {})
 
     def values_from(
@@ -153,11 +150,8 @@ class SavedVariables(NamedTuple):
     ) -> dict[Variable, Any]:
         """Return new values, made of ``arrays``; ``is_given``: as in ``Snapshot``.
 
-        Sums of means, and moving ``averages``, may be missing on one side: neither what is reported
-        nor what is averaged makes it another training.
-
-        Raises ValueError naming the arrays that are missing, of another shape or dtype, or that,
-        with ``all_arrays``, belong to no variable.
+        Raises ValueError naming arrays that are missing, do not fit or, with ``all_arrays``, belong
+        to no variable. Sums of means, and moving ``averages``, may be missing on one side.
         """
         found = {variable: self._leaves(variable) for variable in self.values}
         if all_arrays:
@@ -172,10 +166,10 @@ class SavedVariables(NamedTuple):
         if extra:
             problems.append(f"no variable for {extra}")
         if problems:
-            more = len(problems) - _MOST_PROBLEMS
-            shown = [*problems[:_MOST_PROBLEMS], *([f"and {more} more"] if more > 0 else [])]
+            if (more := len(problems) - _MOST_PROBLEMS) > 0:
+                problems[_MOST_PROBLEMS:] = [f"and {more} more"]
             raise ValueError(
-                f"the values are of another model: {'; '.join(shown)}{_twice(known, arrays)}"
+                f"the values are of another model: {'; '.join(problems)}{_twice(known, arrays)}"
             )
 
         def load(it: tuple[Variable, str, Any]) -> Any:
@@ -195,7 +189,7 @@ class SavedVariables(NamedTuple):
         }
 
     def assigned(self, values: Mapping[str, Any]) -> tuple[dict[Variable, Any], dict[str, Any]]:
-        """Return new values of the variables that have leaves in ``values``, and the rest of it."""
+        """Return new values of variables, and the rest of ``values``."""
         rest = dict(values)
 
         def given(name: str, old: Any) -> Any:
@@ -207,7 +201,7 @@ class SavedVariables(NamedTuple):
         return self._replaced(values, given), rest
 
     def substitutes(self, places: Mapping[str, str]) -> tuple[dict[Variable, Any], dict[str, str]]:
-        """Return values with other parts in ``places``, by variable, and the rest of ``places``."""
+        """Return new values of variables, and the rest of ``places``."""
         names: dict[str, str] = {}
         others: dict[str, Any] = {}
         rest: dict[str, str] = {}
@@ -279,7 +273,7 @@ class SavedVariables(NamedTuple):
     def _problem(
         self, variable: Variable, leaves: Mapping[str, Any], arrays: Mapping[str, Any]
     ) -> str:
-        """Say why ``arrays`` cannot be restored in the places of ``leaves``; "" if they can."""
+        """Say why ``arrays`` do not fit in the places of ``leaves``; "" if they do."""
         if missing := sorted(leaves.keys() - arrays.keys()):
             return f"missing {missing}"
         for key, leaf in leaves.items():
@@ -310,7 +304,7 @@ def _twice(ours: Iterable[str], saved: Collection[str]) -> str:
     """A hint for a program that has built its model in one graph twice, as notebooks do."""
     ours = set(ours)
     for name in sorted(ours.difference(saved)):
-        first = _NUMBER.sub("", name)
+        first = re.sub(r"_\d+(?=/|$)", "", name)
         if first != name and first in ours and first in saved:
             return (
                 f". The graph has {first!r} as well as {name!r}: a model that is built again needs "
@@ -319,12 +313,11 @@ def _twice(ours: Iterable[str], saved: Collection[str]) -> str:
     return ""
 
 
-#: The prefix of the names of positions in a snapshot.
 INPUT_STATES = "inputs/"
 
 
 class SessionInputs:
-    """Opens the inputs of ``graph`` when a run first needs them, where a checkpoint left them."""
+    """Opens inputs when a run first needs them, where a checkpoint left them."""
 
     def __init__(
         self, graph: Graph, values: VariableValues, reset: Callable[[list[Any]], None]
@@ -341,11 +334,11 @@ class SessionInputs:
             values.lock,
         )
         self.opened: dict[Operation, OpenInput] = {}
-        # Where inputs that are still to be opened were left, by name.
+        # Where inputs still to be opened were left, by name.
         self._positions: dict[str, Any] = {}
         # Rewound, these go on drawing from their generators.
         self._begun: set[Operation] = set()
-        # Still to be opened, and without a position in the loaded snapshot.
+        # To be opened, and without a position in the snapshot.
         self._unplaced: set[Operation] = set()
         # Whether the first run that drew from an input made a step.
         self._drawn_by_steps: dict[Operation, bool] = {}
@@ -359,31 +352,24 @@ class SessionInputs:
                 self._open(op)
 
     def at(self, op: Operation) -> OpenInput:
-        """Return the input of ``op``, opened again if another thread has rewound it just now."""
+        """Return the input of ``op``, opened again if another thread has just rewound it."""
         if op not in self.opened:
             self._values.check_open()
             self._open(op)
         return self.opened[op]
 
     def open_at_known_positions(self) -> None:
-        """Open the inputs whose position is known.
-
-        A loader may draw from a global generator then, whose own state is to be loaded later.
-        """
+        """Open inputs whose position is known: they may draw from generators loaded later."""
         self.open(op for op in self._operations() if op.name in self._positions)
 
     def check_draws(self, operations: Iterable[Operation], *, makes_step: bool) -> None:
-        """Warn, once, of an input that goes by the global step in runs that make no step.
-
-        Raises ValueError if a run that makes a step draws from the data of an evaluation.
-        """
         theirs = self._graph.get_collection(GraphKeys.EVALUATION_INPUTS) if makes_step else ()
         for op in operations:  # all of them, before one is noted
             if op in theirs:
                 raise ValueError(
                     f"a run that makes a step must not draw from {op.name!r}, the data of an "
-                    "EvaluationHook, which would end the training: fetch what its test step "
-                    "returns in an evaluation, with summary_op or one of its hooks"
+                    "EvaluationHook: fetch what its test step returns in an evaluation, with "
+                    "summary_op or one of its hooks"
                 )
         for op in operations:
             by_steps = self._drawn_by_steps.setdefault(op, makes_step)
@@ -392,7 +378,7 @@ class SessionInputs:
                 _log.warning(
                     "the input %r goes by the global step, and runs that make no step draw from "
                     "it too: a resumed run would get other elements. Feed these runs, or give them "
-                    "an input of their own, as an EvaluationHook has",
+                    "an input of their own",
                     op.name,
                 )
 
@@ -420,8 +406,7 @@ class SessionInputs:
     def load(self, snapshot: Snapshot | None) -> None:
         """Let all inputs begin anew, at their positions in ``snapshot`` if it is given.
 
-        On another number of ranks, an epoch that was interrupted begins anew. Inputs that draw from
-        random generators are opened at once, which sets these.
+        Inputs that draw from random generators are opened at once, which sets these.
         """
         self.opened.clear()
         self._positions, self._unplaced = {}, set()
@@ -464,15 +449,14 @@ class SessionInputs:
         for op in self._operations():
             if "state" in states.get(INPUT_STATES + op.name, ()):
                 raise ValueError(
-                    f"the input {op.name!r} cannot go on where it was: the checkpoint has its "
-                    f"position on each of {resized.saved} ranks, and there are {resized.size}. "
-                    "Give rh.inputs a function of the step, which returns what this rank draws "
-                    f"from there on, or start {resized.saved} ranks"
+                    f"the input {op.name!r} cannot go on where it was on {resized.saved} ranks, "
+                    f"and there are {resized.size}: give rh.inputs a function of the step, which "
+                    f"returns what this rank draws from there on, or start {resized.saved} ranks"
                 )
 
     def state_names(self) -> set[str]:
-        own = {INPUT_STATES + op.name for op in self._operations()}
-        return {*own, INPUT_STATES + EPOCH} if self.epochs.is_known else own
+        own = [op.name for op in self._operations()] + [EPOCH] * self.epochs.is_known
+        return {INPUT_STATES + name for name in own}
 
     def _draw_epoch(self) -> int:
         number = self.epochs.begun_by(self._values.global_step or 0)

@@ -1,4 +1,4 @@
-"""``Coordinator``: stops threads together and reports failures; ``LooperThread`` is one of them."""
+"""``Coordinator`` stops threads together; ``LooperThread`` is one of them."""
 
 from __future__ import annotations
 
@@ -20,19 +20,17 @@ ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
 class Coordinator:
     """Asks threads to stop, waits for them, and raises the error of the first one that failed.
 
-    Like ``tf.compat.v1.train.Coordinator``. Each thread checks ``should_stop()``, or waits in
-    ``wait_for_stop``, and reports its error with ``request_stop(error)``; ``stop_on_exception``
-    does that for a block.
+    Like ``tf.compat.v1.train.Coordinator``. Each thread checks ``should_stop()``, and reports its
+    error with ``request_stop``.
 
     Args:
-        clean_stop_exception_types: Errors that only ask to stop; None: ``OutOfRangeError``, the end
-            of an input.
+        clean_stop_exception_types: Errors that only ask to stop; None: ``OutOfRangeError``.
 
     Attributes:
         stop_requested: Whether a stop was requested.
-        given_reason: The ``reason`` that was given to ``request_stop``, or None.
-        stop_reason: The thread that has asked to stop, and why; None if none has.
-        stopped_in: The thread that has asked first, or None.
+        given_reason: The ``reason`` of ``request_stop``, or None.
+        stop_reason: Which thread has asked first, and why; None if none has.
+        stopped_in: That thread, or None.
         joined: Whether ``join`` has returned or raised.
     """
 
@@ -61,18 +59,14 @@ class Coordinator:
         Args:
             ex: The reason: an exception, or the result of ``sys.exc_info()``. ``join`` raises that
                 of the first request; after ``join``, it is raised immediately.
-            reason: Why a hook asks, in a few words, for ``session.stop_reason``. TensorFlow's
-                coordinator does not have it.
+            reason: Why a hook asks, for ``session.stop_reason``. Not in TensorFlow's coordinator.
 
         Raises:
             TypeError: If ``ex`` is not an exception.
         """
         error = ex[1] if isinstance(ex, tuple) and len(ex) == 3 else ex
         if not isinstance(error, BaseException | None):
-            raise TypeError(
-                f"ex must be an exception or what sys.exc_info() gives in an except block, "
-                f"got {ex!r}"
-            )
+            raise TypeError(f"ex must be an exception, or sys.exc_info() of one, got {ex!r}")
         if isinstance(error, self._clean_stop_types):
             error = None
         with self._lock:
@@ -206,8 +200,7 @@ class LooperThread(threading.Thread):
         kwargs: Its keyword arguments.
 
     Raises:
-        ValueError: If ``coord`` is not a Coordinator, or ``args`` or ``kwargs`` are given without a
-            ``target``.
+        ValueError: If ``coord`` is not a Coordinator, or arguments are given without a ``target``.
     """
 
     def __init__(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from typing import Any
 
 from runhooks.contract import (
@@ -33,10 +34,8 @@ Requests = Mapping[ScheduledHook, SessionRunArgs]
 
 _NEVER_ASKED = SessionRunArgs(object())
 
-NoteStop = Callable[[SessionRunContext, ScheduledHook], None]
-
-#: Makes a named tuple in half the time of its constructor.
-_new = tuple.__new__
+#: Takes half the time of the constructor of a named tuple.
+new_tuple = tuple.__new__
 
 
 class Asking:
@@ -82,33 +81,27 @@ class CallerTurns:
         self.watching = watching
         self.merger = merger
         self._turns: BoundedCache[Any, Turn] = BoundedCache()
-        self._last: BoundedCache[Hooks, Turn] = BoundedCache()
-
-    def last_turn(self, hooks: Hooks) -> Turn | None:
-        """Return the last turn of ``hooks``, which may ask for something else now."""
-        return self._last.get(hooks)
+        self.last: BoundedCache[Hooks, Turn] = BoundedCache()
 
     def turn(self, hooks: Hooks, caller: SessionRunArgs, requests: Sequence[Request]) -> Turn:
         key = hooks, *map(_key, requests)
         turn = self._turns.get_or_make(key, lambda: Turn(self, hooks, caller, requests))
-        self._last[hooks] = turn
+        self.last[hooks] = turn
         return turn
 
 
 class Turn:
     """A run of what a caller and hooks ask for, with the calls of these hooks.
 
-    It serves all callers that ask for the same, while the hooks do. What it uses belongs to it.
-    Without ``hooks`` it is an off-step, in which hooks may watch a value.
+    It serves all callers that ask for the same. Without ``hooks`` it is an off-step.
 
     Attributes:
         parties: The hooks whose requests are answered, each by one item of the result.
         waiting: Those that wait for a run that makes the step which they need.
         fetches: What is run: a list, the caller's part first; None: only what the caller asks for.
         feeds: Whether hooks feed values or give options, to be merged for each run.
-        answering: The hooks that are answered, their methods, and the places of their values in the
-            result, if any.
-        sleepers: Those of ``hooks`` that say when they are next due, and are not waiting.
+        answering: Hooks, their methods, and the places of their values in the result, if any.
+        sleepers: Hooks that say when they are next due, and are not waiting.
         run: The run of the raw session that it made last, if it can be made again.
     """
 
@@ -129,7 +122,13 @@ class Turn:
         wanted = dict(zip(asked, requests, strict=True))
         if not hooks:
             wanted |= {hook: SessionRunArgs(hook.watched) for hook in turns.watching}
-        answered, self.waiting = _divided(turns.merger, caller, wanted)
+        answered: dict[ScheduledHook, SessionRunArgs] = {}
+        self.waiting: set[ScheduledHook] = set()
+        for hook, request in wanted.items():
+            if request is not None and turns.merger.lacks_step(caller, hook, request):
+                self.waiting.add(hook)
+            elif request is not None:
+                answered[hook] = request
         self.parties = list(answered)
         self.watching = [] if hooks else self.parties
         places = {
@@ -154,15 +153,12 @@ class Turn:
         return {hook: request for hook in self.parties if (request := given[hook]) is not None}
 
     def recurs(self) -> bool:
-        """Return whether, by its hooks, the next run of its caller is this one again."""
+        """Return whether its hooks let it be the next run of its caller, too."""
         return not (self.feeds or self.waiting) and all(hook.always for hook in self.hooks)
 
     def watch(self, step: int, result: Any, stop: Callable[[str], None]) -> None:
-        """Hand the hooks that watch a value theirs; ``stop`` takes the name of one that asks."""
-        place = 0
         try:
-            for hook in self.watching:
-                place += 1
+            for place, hook in enumerate(self.watching, 1):
                 if hook.hook.watch(step, result[place]):
                     stop(hook.name)
         except Exception as error:
@@ -175,14 +171,14 @@ def answer(
     context: SessionRunContext,
     result: Any,
     records: tuple[Any, Any],
-    note_stop: NoteStop,
+    note_stop: Callable[[SessionRunContext, ScheduledHook], None],
 ) -> None:
-    """Call ``after_run`` of hooks; ``records``: the options and metadata of the run."""
+    """Call ``after_run``; ``records``: the options and metadata of the run."""
     options, metadata = records
     try:
         for hook, after_run, place in answering:
             values = None if place is None else result[place]
-            after_run(context, _new(SessionRunValues, (values, options, metadata)))
+            after_run(context, new_tuple(SessionRunValues, (values, options, metadata)))
             if context.stop_requested:
                 note_stop(context, hook)
     except Exception as error:
@@ -191,7 +187,7 @@ def answer(
 
 
 class RequestMerger:
-    """Knows what requests of hooks do to runs of one session, and merges their feeds."""
+    """Merges the requests of hooks for runs of one session."""
 
     def __init__(self, raw: RawSession) -> None:
         self._raw = raw
@@ -208,9 +204,7 @@ class RequestMerger:
                 draws = int(epochs.input in self._raw.inputs_of(*asked_for))
         return part, draws
 
-    def check_lone(self, hook: ScheduledHook, request: SessionRunArgs) -> None:
-        if request.fetches is None:
-            return
+    def _check_lone(self, hook: ScheduledHook, request: SessionRunArgs) -> None:
         effects = self._graph.effects_of(request.fetches, request.feed_dict or ())
         names = [op.name for op in effects.gathers]
         if (objects := self._graph.objects) is not None:
@@ -220,14 +214,18 @@ class RequestMerger:
             raise RuntimeError(
                 f"the hook {hook.name} asks for {min(names)!r} on one rank, but each holds a part "
                 "of it: let all ranks call it, in hooks and not in chief_only_hooks, with "
-                "hook.runs_on = 'all'; or, if it acts on the chief alone, set asks_on_all = True "
-                "in its class"
+                "hook.runs_on = 'all', or set asks_on_all = True in its class if it only writes"
             )
 
     def lacks_step(
         self, caller: SessionRunArgs, hook: ScheduledHook, request: SessionRunArgs
     ) -> bool:
-        if self._graph.objects is None or request.fetches is None:
+        """Return whether ``hook`` has to wait; raise RuntimeError if it cannot ask alone."""
+        if request.fetches is None:
+            return False
+        if hook.is_lone:
+            self._check_lone(hook, request)
+        if self._graph.objects is None:
             return False
         feeds = (*(caller.feed_dict or ()), *(request.feed_dict or ()))
         try:
@@ -249,14 +247,25 @@ class RequestMerger:
         parties = {CALLER: caller, **{hook.name: it for hook, it in requests.items()}}
         given = {name: args.options for name, args in parties.items() if args.options is not None}
         options = self._raw.merge_options(given) if given else None
-        return _feeds(self._graph, parties), options
+        feeding = {name: args.feed_dict for name, args in parties.items() if args.feed_dict}
+        if len(feeding) < 2:
+            return next((dict(feed_dict) for feed_dict in feeding.values()), None), options
+        merged: dict[Any, Any] = {}
+        fed_by: dict[Any, str] = {}
+        for party, feed_dict in feeding.items():
+            merged |= feed_dict
+            for tensor in chain.from_iterable(map(self._graph.elements_fed, feed_dict)):
+                if tensor in fed_by:
+                    raise RuntimeError(
+                        f"Same tensor is fed twice: {tensor.name!r} is fed by {fed_by[tensor]} and "
+                        f"by {party}; only one of them may feed it"
+                    )
+                fed_by[tensor] = party
+        return merged, options
 
     def note_bad_requests(
         self, error: Exception, caller: SessionRunArgs, requests: Requests
     ) -> None:
-        """Note on ``error`` which hook, if any, asks for or feeds what cannot be computed."""
-        if not isinstance(caller.feed_dict, Mapping | None):
-            return
         fed = {key for args in (caller, *requests.values()) for key in args.feed_dict or ()}
         if not _is_sound(self._graph, caller.fetches, caller.feed_dict or (), fed):
             return
@@ -288,43 +297,6 @@ def _is_tensor(graph: BaseGraph, key: Any) -> bool:
         return isinstance(graph.as_graph_element(key), Tensor)
     except (TypeError, ValueError, KeyError):
         return False
-
-
-def _feeds(graph: BaseGraph, parties: Mapping[str, SessionRunArgs]) -> dict[Any, Any] | None:
-    feeding = {name: args.feed_dict for name, args in parties.items() if args.feed_dict}
-    if len(feeding) < 2:
-        return next((dict(feed_dict) for feed_dict in feeding.values()), None)
-    merged: dict[Any, Any] = {}
-    fed_by: dict[Any, str] = {}
-    for party, feed_dict in feeding.items():
-        for key, value in feed_dict.items():
-            for tensor in graph.elements_fed(key):
-                if tensor in fed_by:
-                    raise RuntimeError(
-                        f"Same tensor is fed twice: {tensor.name!r} is fed by {fed_by[tensor]} and "
-                        f"by {party}; only one of them may feed it"
-                    )
-                fed_by[tensor] = party
-            merged[key] = value
-    return merged
-
-
-def _divided(
-    merger: RequestMerger, caller: SessionRunArgs, wanted: Mapping[ScheduledHook, Request]
-) -> tuple[dict[ScheduledHook, SessionRunArgs], set[ScheduledHook]]:
-    """Return the requests that a run can answer, and the hooks that have to wait."""
-    requests: dict[ScheduledHook, SessionRunArgs] = {}
-    waiting = set()
-    for hook, request in wanted.items():
-        if request is None:
-            continue
-        if hook.is_lone:
-            merger.check_lone(hook, request)
-        if merger.lacks_step(caller, hook, request):
-            waiting.add(hook)
-        else:
-            requests[hook] = request
-    return requests, waiting
 
 
 def _has_feeds(request: Any) -> bool:
