@@ -50,7 +50,7 @@ class GraphKeys:
 
 
 class Log(Protocol):
-    """The part of a logger that hooks use."""
+    """What hooks use of a logger."""
 
     def info(self, msg: str, *args: Any) -> None: ...
 
@@ -106,6 +106,13 @@ class Framework:
         By default those in dicts, lists and tuples.
         """
         return dict(walk(value, of=builtin_container_of))
+
+    def constant(self, value: Any) -> Any:
+        """Return an array among the arguments of a call, put where the engine computes."""
+        return value
+
+    def check_initial(self, name: str, value: Any) -> None:
+        """Raise TypeError if a variable cannot begin with ``value``; a function is not called."""
 
     def memory(self) -> dict[str, int]:
         """Return statistics of the devices, as ``{"cuda:0/allocated_bytes": 1}``; do not wait."""
@@ -318,14 +325,8 @@ class StatefulObjects(Protocol):
         """
 
 
-class Unknown(Enum):
-    """The type of ``UNKNOWN``."""
-
-    UNKNOWN = "unknown"
-
-
 #: The form of a tensor that nobody knows before a run.
-UNKNOWN = Unknown.UNKNOWN
+UNKNOWN: Any = object()
 
 
 class RunEffects(NamedTuple):
@@ -356,6 +357,9 @@ class BaseGraph:
     Methods without a text here are those of ``Graph``.
     """
 
+    _users = 0
+    _is_final = False
+
     @property
     def engine(self) -> Framework:
         raise NotImplementedError
@@ -378,16 +382,29 @@ class BaseGraph:
     def as_default(self) -> AbstractContextManager[Any]:
         raise NotImplementedError
 
-    def in_use(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
         """Mark it as being run inside the ``with`` block.
 
         If it was finalized inside, it can be added to again when its last user has left, as in
         TensorFlow: the hooks of the next session may do so.
         """
-        raise NotImplementedError
+        if self._users == 0:
+            self._is_final = self.finalized
+        self._users += 1
+        try:
+            yield
+        finally:
+            self._users -= 1
+            if self._users == 0 and not self._is_final:
+                self.reopen()
 
     def finalize(self) -> None:
         """Make it read-only: adding to it raises RuntimeError from now on."""
+        raise NotImplementedError
+
+    def reopen(self) -> None:
+        """Undo ``finalize``."""
         raise NotImplementedError
 
     @property
@@ -415,15 +432,8 @@ class BaseGraph:
         """Return the value of ``tensor`` with shapes and dtypes in place of arrays, or UNKNOWN."""
         return UNKNOWN
 
-    def constant(self, value: Any) -> Any:
-        """Return an array among the arguments of an operation, put where the graph computes."""
-        return value
-
     def check_text(self, text: str) -> None:
         """Raise TypeError if ``text``, an argument of an operation, is the name of a value."""
-
-    def check_initial(self, name: str, value: Any) -> None:
-        """Raise TypeError if ``value`` cannot be the initial value of a variable."""
 
     @property
     def scope(self) -> str:
@@ -436,7 +446,7 @@ class BaseGraph:
     def unique_tag(self, name: str) -> str:
         raise self.not_ours(name)
 
-    def add_assignment(self, variable: Any, value: Any, *, increment: bool, name: str) -> Any:
+    def add_assignment(self, variable: Any, kind: str, value: Any, name: str | None) -> Any:
         raise NotImplementedError
 
     def add_epoch_mean(self, tensor: Any, weight: Any, name: str | None) -> Any:
@@ -491,12 +501,8 @@ class BaseGraph:
         """Return what a run does to the global step; raises as ``check_run``."""
         return StepPart.WHOLE
 
-    def has_effect(self, element: Any) -> bool:
-        """Return whether ``element`` changes or reads the objects of the graph."""
-        return False
-
     def is_value(self, element: Any) -> bool:
-        """Return whether ``element`` is of a variable, or what a step takes or gives."""
+        """Return whether ``element`` is of a variable or object, or what a step takes or gives."""
         return False
 
     def preserved_objects(self) -> AbstractContextManager[None]:

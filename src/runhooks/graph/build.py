@@ -338,7 +338,7 @@ def _with_keywords(fn: Callable[..., Any]) -> Callable[..., Any]:
 def _with_constants(graph: BaseGraph, arg: Any) -> Any:
     if not any(isinstance(leaf, np.ndarray) for leaf in nest.leaves(arg)):
         return arg
-    return nest.map_leaves(graph.constant, arg)
+    return nest.map_leaves(graph.engine.constant, arg)
 
 
 def _graph_of(args: Any) -> BaseGraph:

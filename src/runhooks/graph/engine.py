@@ -12,7 +12,7 @@ from runhooks.arrays import ArrayLibrary
 from runhooks.arrays.shards import ArraySource
 from runhooks.errors import add_note
 from runhooks.graph.base import Framework
-from runhooks.graph.nodes import OWN_UPDATES, Operation, Tensor, Variable
+from runhooks.graph.nodes import LATEST, UPDATE, Operation, Tensor, Variable
 from runhooks.graph.plan import Body
 from runhooks.near_names import with_article
 
@@ -26,7 +26,7 @@ class Kept(dict[Key, Value]):
     """A dict of what is made the first time that it is asked for."""
 
     def get_or_make(self, key: Any, make: Callable[[], Value]) -> Value:
-        """Return the value of ``key``, made now if there is none; never kept if unhashable."""
+        """Return the value of ``key``, made each time if that is unhashable."""
         try:
             return self[key]
         except (KeyError, TypeError):
@@ -61,7 +61,7 @@ class BoundBody:
             ``body.given``, one after the other. Returns a list of the new parts of
             ``body.assigned``, and one thing more, which ``fetched`` takes. Changes nothing.
             Raises ``AssignedError`` if it fails after old values were given up.
-        compilation: ``since`` is not None if something was compiled that is to be logged.
+        compilation: Whether there is something to ``log``: ``since`` is not None.
     """
 
     def __init__(
@@ -88,7 +88,6 @@ class AssignedError(Exception):
     """A run failed with ``error`` after it gave up old values; ``new``: the parts of new ones."""
 
     def __init__(self, new: Mapping[Variable, list[Any]], error: BaseException) -> None:
-        super().__init__(str(error))
         self.new = new
         self.error = error
 
@@ -117,15 +116,14 @@ class Engine(Framework):
     ) -> BoundBody:
         """Return what computes ``body`` in a session.
 
-        ``structures`` are those that ``flat`` returns; ``shared`` is the engine's own, for all runs
-        of the graph.
+        ``structures`` are of ``flat``; ``shared`` is the engine's own, for all runs of the graph.
         """
         raise NotImplementedError
 
     def flat(self, value: Any) -> tuple[list[Any], Any]:
         """Return the parts of a value that bound bodies take and return, and its structure.
 
-        The structure stays the same. By default the value is its only part.
+        By default the value is its only part.
         """
         return [value], None
 
@@ -133,12 +131,7 @@ class Engine(Framework):
         """Undo ``flat``."""
         return parts[0]
 
-    def constant(self, value: Any) -> Any:
-        """Return an array among the arguments of a call, put where the engine computes."""
-        return value
-
     def check_initial(self, name: str, value: Any) -> None:
-        """Raise TypeError if a variable cannot begin with ``value``; a function is not called."""
         leaves = self.leaves(value)
         if not callable(value) or list(leaves) != [""]:
             for path, leaf in leaves.items():
@@ -183,12 +176,10 @@ class Engine(Framework):
     def examples(self, *batch: Any) -> int:
         """Return how many examples a batch has: the length of its first array; 1 if it has none."""
         for part in batch:
-            shape = getattr(part, "shape", None)
-            if shape is None:
-                leaves = self.leaves(part).values()
-                shape = next((it for leaf in leaves if (it := getattr(leaf, "shape", ()))), ())
-            for size in shape:
-                return int(size)
+            leaves = [part] if hasattr(part, "shape") else self.leaves(part).values()
+            for leaf in leaves:
+                for size in getattr(leaf, "shape", None) or ():
+                    return int(size)
         return 1
 
     def new_sums(self) -> Any:
@@ -227,7 +218,7 @@ class Engine(Framework):
         """Return when these values are computed; raise the error of the device."""
 
     def with_leaves(self, value: Any, leaves: Sequence[Any]) -> Any:
-        """Return ``value`` with its leaves, in the order of ``leaves()``, replaced."""
+        """Return ``value`` with other leaves, in the order of ``leaves()``."""
         raise NotImplementedError
 
     def is_leaf(self, value: Any) -> bool:
@@ -332,8 +323,8 @@ Conform = Callable[[str, Any, Any], Any]
 class Ready(NamedTuple):
     """An operation made ready to be evaluated.
 
-    ``read`` returns its arguments, given the values of tensors; ``fn`` is its function, or what an
-    engine puts in its place; ``output`` is its only output, None if it has none, or several.
+    ``read`` returns its arguments of the values of tensors; ``fn`` may be an engine's own;
+    ``output`` is None unless it has just one.
     """
 
     op: Operation
@@ -348,13 +339,17 @@ def ready(
     reader: Callable[[Operation], Callable[[Values], tuple[Any, ...]]] | None = None,
 ) -> list[Ready]:
     """Make ``operations`` ready; ``reader`` returns what is used in place of ``read_args``."""
-    made = []
-    for op in operations:
-        assert op.fn is not None, "operations without a function are not evaluated"
-        output = op.outputs[0] if len(op.outputs) == 1 else None
-        read = op.read_args if reader is None else reader(op)
-        made.append(Ready(op, read, op.fn, op.assigns, output))
-    return made
+    return [
+        Ready(
+            op,
+            op.read_args if reader is None else reader(op),
+            op.fn,
+            op.assigns,
+            op.outputs[0] if len(op.outputs) == 1 else None,
+        )
+        for op in operations
+        if op.fn is not None
+    ]
 
 
 def evaluate(
@@ -365,8 +360,7 @@ def evaluate(
 ) -> dict[Variable, Any]:
     """Put the outputs of ``operations``, in order, into ``values``, but for those that are there.
 
-    ``variables`` are the values from before the run; return the new ones. Errors carry a note that
-    names the operation.
+    Return the new values of variables, of which ``variables`` has those from before the run.
     """
     assigned: dict[Variable, Any] = {}
     for op, read, fn, variable, output in operations:
@@ -376,7 +370,7 @@ def evaluate(
             else:
                 old = variables[variable]
                 result = fn(assigned.get(variable, old), *read(values))
-                if op.type not in OWN_UPDATES:
+                if op.type not in (UPDATE, LATEST):
                     result = conform(variable.op.name, old, result)
                 assigned[variable] = result
             if output is not None:
@@ -401,10 +395,10 @@ def outputs_of(op: Operation, result: Any) -> tuple[Any, ...]:
     if expected < 2:
         return (result,)[:expected]
     is_several = isinstance(result, tuple | list)
-    if not is_several or len(result) != expected:
-        got = len(result) if is_several else with_article(type(result).__name__)
-        raise ValueError(
-            f"{op.name!r} has num_outputs={expected}: it must give a tuple of {expected} values, "
-            f"got {got}"
-        )
-    return tuple(result)
+    if is_several and len(result) == expected:
+        return tuple(result)
+    got = len(result) if is_several else with_article(type(result).__name__)
+    raise ValueError(
+        f"{op.name!r} has num_outputs={expected}: it must give a tuple of {expected} values, "
+        f"got {got}"
+    )

@@ -111,8 +111,7 @@ class Graph(BaseGraph):
         self._names = _UniqueNames()
         self._tags = _UniqueNames()
         self._scope = ""
-        self._finalized = self._finalized_for_good = False
-        self._users = 0
+        self._finalized = False
         self._epoch: Operation | None = None
         set_steps_per_epoch(self, steps_per_epoch)
 
@@ -187,19 +186,18 @@ class Graph(BaseGraph):
         self._operations[op.name] = op
         return op
 
-    def add_assignment(
-        self, variable: Variable, value: Any, *, increment: bool, name: str
-    ) -> Operation:
-        name_of = variable.op.name
-        add = operator.add if variable.on_host else partial(self._engine.add, name_of)
-        return self.add(
-            "AssignAdd" if increment else "Assign",
-            add if increment else _latest,
+    def add_assignment(self, variable: Variable, kind: str, value: Any, name: str | None) -> Tensor:
+        of = variable.op
+        add = operator.add if variable.on_host else partial(self._engine.add, of.name)
+        op = self.add(
+            kind,
+            _latest if kind == "Assign" else add,
             (value,),
-            name=name,
-            placement=Placement.HOST if variable.on_host else Placement.ENGINE,
+            name=name or f"{of.name}/{kind}",
+            placement=of.placement,
             assigns=variable,
         )
+        return op.outputs[0]
 
     def bind(self, body: Body, structures: Mapping[Variable, Any]) -> BoundBody:
         """Return what computes ``body``; see ``Engine.bind``."""
@@ -208,17 +206,8 @@ class Graph(BaseGraph):
     def finalize(self) -> None:
         self._finalized = True
 
-    @contextmanager
-    def in_use(self) -> Iterator[None]:
-        if self._users == 0:
-            self._finalized_for_good = self._finalized
-        self._users += 1
-        try:
-            yield
-        finally:
-            self._users -= 1
-            if self._users == 0:
-                self._finalized = self._finalized_for_good
+    def reopen(self) -> None:
+        self._finalized = False
 
     @property
     def finalized(self) -> bool:
@@ -371,12 +360,6 @@ class Graph(BaseGraph):
             initial = called_ahead(initial)
         return self._engine.form(lambda: initial)
 
-    def constant(self, value: Any) -> Any:
-        return self._engine.constant(value)
-
-    def check_initial(self, name: str, value: Any) -> None:
-        self._engine.check_initial(name, value)
-
     def check_run(self, fetches: Any, feed_keys: Iterable[Any] = ()) -> None:
         make_plan(self, fetches, feed_keys)
 
@@ -405,10 +388,9 @@ class Graph(BaseGraph):
             return StepPart.WHOLE  # nothing tells one run from another
         return StepPart.PART if effects.steps else StepPart.NONE
 
-    def has_effect(self, element: Any) -> bool:
+    def is_value(self, element: Any) -> bool:
         found = self.as_graph_element(element)
-        op = found.op if isinstance(found, Tensor) else found
-        return op.effect is not Effect.NONE
+        return (found.op if isinstance(found, Tensor) else found).effect is not Effect.NONE
 
     def _check_own(self, part: Tensor | Operation) -> None:
         if part.graph is not self:

@@ -140,7 +140,7 @@ class ValueGraph(Graph):
     def is_value(self, element: Any) -> bool:
         found = self.as_graph_element(element)
         op = found.op if isinstance(found, Tensor) else found
-        return op.type in (*_GIVEN, "Part")
+        return op.type in (*_GIVEN, "Part") or super().is_value(op)
 
     def check_text(self, text: str) -> None:
         self.values.check_text(text)
@@ -217,10 +217,6 @@ class StepValues(NamedValues):
     def _is_lacking(self, name: str) -> bool:
         root, path = self._place(name)
         return root in self._paths and path not in self._paths[root]
-
-    def knows(self, name: str) -> bool:
-        """Return whether it is known what there is in an argument or the outputs."""
-        return name in self._paths
 
     def comes_first(self, name: str) -> bool:
         if name in self._made or name in self._given:

@@ -59,8 +59,7 @@ Children: TypeAlias = Callable[[Any], Mapping[str, Any]]
 class Part:
     """A function that returns a part of its first argument.
 
-    Out of a container it takes what is there already: an engine need not compile it, and may call
-    it after a run. Out of an array it computes.
+    Out of a container, an engine need not compile it, and may call it after a run.
     """
 
     __slots__ = ()
@@ -71,7 +70,7 @@ class Part:
 
 @dataclass(slots=True, eq=False)
 class Item(Part):
-    """Takes an item of a value; ``place``, where it was asked for, is in its errors."""
+    """Takes an item of a value; ``place`` is where it was asked for."""
 
     tensor: str
     place: str
@@ -82,7 +81,7 @@ class Item(Part):
             return value[key]
         except Exception as error:
             if isinstance(error, KeyError) and isinstance(value, Mapping):
-                error = no_item(self.tensor, value, key)
+                error = _no_item(self.tensor, value, key)
             add_note(error, f"the item is asked for at {self.place}")
             raise error from None
 
@@ -96,10 +95,9 @@ class Below(Part):
     missing: Callable[[Any], Exception]
 
     def __call__(self, value: Any, *args: Any) -> Any:
-        found = list(_at(self.path, value, self.children))
-        if not found:
-            raise self.missing(value)
-        return found[0]
+        for found in _at(self.path, value, self.children):
+            return found
+        raise self.missing(value)
 
 
 def _at(path: str, value: Any, children: Children) -> Iterator[Any]:
@@ -117,8 +115,7 @@ def paths_below(value: Any, children: Children) -> Iterator[str]:
         yield from (f"{key}/{path}" for path in paths_below(child, children))
 
 
-def no_item(tensor: str, value: Mapping[Any, Any], key: Any) -> KeyError:
-    """Return the error that the value of ``tensor`` has no item ``key``."""
+def _no_item(tensor: str, value: Mapping[Any, Any], key: Any) -> KeyError:
     known = list(map(str, value))
     return KeyError(
         f"the value of {tensor!r} has no item {key!r}: it has {known}{suggestion(str(key), known)}"
@@ -146,7 +143,7 @@ def _compared(kind: str, fn: Callable[[Any, Any], Any]) -> _Binary:
 
 
 def _binary(kind: str, fn: Callable[[Any, Any], Any]) -> tuple[_Binary, _Binary]:
-    """Return the methods for a tensor on the left and on the right of an operator."""
+    """Return the methods of a tensor on the left and on the right."""
     return _compared(kind, fn), lambda self, other: _apply(self.graph, kind, fn, other, self)
 
 
@@ -168,7 +165,7 @@ class Tensor:
 
     @property
     def name(self) -> str:
-        """``"<operation>:<index>"``, such as ``"loss:0"``."""
+        """Such as ``"loss:0"``."""
         return f"{self.op.name}:{self.index}"
 
     @property
@@ -271,7 +268,7 @@ class Placement(Enum):
 
 
 class Effect(Enum):
-    """The effect of an operation beyond computing a value; all but ``GATHER`` are on objects."""
+    """The effect of an operation beside its value; all but ``GATHER`` are on objects."""
 
     NONE = "none"
     STEP = "changes the objects in place"
@@ -288,25 +285,22 @@ CAPTURES = frozenset({Effect.CAPTURE, Effect.STEP_CAPTURE})
 READS_OBJECTS = CAPTURES | {Effect.READ}
 
 
-#: The type of an assignment whose function is ours: it changes no argument, and returns a value as
-#: the variable holds it, so that engines need neither copy nor check.
+#: The type of an assignment by a function of ours: engines neither copy its arguments nor check its
+#: result.
 UPDATE = "Update"
 
 #: The type of an operation that reads a state after all updates of the run; an ``UPDATE`` that
 #: changes nothing if it assigns a variable.
 LATEST = "Latest"
 
-OWN_UPDATES = frozenset({UPDATE, LATEST})
-
 
 @dataclass(slots=True, eq=False, repr=False, weakref_slot=True)
 class Operation:
     """A node: a function of tensors and constants, with a name that is unique in its graph.
 
-    ``type`` says what it is ("Call", "Add", "Placeholder"). ``fn`` computes it from ``args``, in
-    which tensors stand for their values, as ``read_args`` reads them; None: there is nothing to
-    compute. ``assigns`` is the variable that gets the result; ``fn`` then takes its old value
-    first. ``number`` orders the operations of the graph: inputs have lower ones.
+    ``type`` says what it is ("Call", "Add", "Placeholder"). ``fn``, if there is anything to
+    compute, takes ``args`` as ``read_args`` reads them, behind the old value of the variable that
+    it ``assigns``. ``number`` orders the operations of the graph: inputs have lower ones.
     """
 
     graph: BaseGraph
@@ -362,7 +356,7 @@ class Variable(Tensor):
     ) -> None:
         name = "Variable" if name is None else name
         graph = get_default_graph()
-        graph.check_initial(name, initial_value)
+        graph.engine.check_initial(name, initial_value)
         placement = Placement.HOST if on_host else Placement.ENGINE
         op: Operation = graph.add("Variable", None, name=name, placement=placement)
         super().__init__(op, 0)
@@ -386,7 +380,7 @@ class Variable(Tensor):
     def __getitem__(self, key: Any) -> Tensor:
         initial = self.initial_value
         if isinstance(initial, Mapping) and key not in initial:
-            raise no_item(self.name, initial, key)
+            raise _no_item(self.name, initial, key)
         return super().__getitem__(key)
 
     def assign(self, value: Any, name: str | None = None) -> Tensor:
@@ -394,19 +388,17 @@ class Variable(Tensor):
 
         To have it done without a copy of the value, fetch its ``op``, or a ``group`` with it.
         """
-        return self._assignment(value, increment=False, name=name or f"{self.op.name}/Assign")
+        assigned: Tensor = self.graph.add_assignment(self, "Assign", value, name)
+        return assigned
 
     def assign_add(self, delta: Any, name: str | None = None) -> Tensor:
         """Return a tensor that, when run, adds ``delta`` leaf by leaf and is the new value."""
-        return self._assignment(delta, increment=True, name=name or f"{self.op.name}/AssignAdd")
-
-    def _assignment(self, value: Any, *, increment: bool, name: str) -> Tensor:
-        op: Operation = self.graph.add_assignment(self, value, increment=increment, name=name)
-        return op.outputs[0]
+        added: Tensor = self.graph.add_assignment(self, "AssignAdd", delta, name)
+        return added
 
 
 def reads_state(tensor: Any) -> bool:
-    """Return whether ``tensor`` is of a variable, or read of objects: the value before the run."""
+    """Return whether ``tensor`` has the value of a variable, or of objects, before the run."""
     while isinstance(tensor, Tensor) and tensor.op.type in ("Part", "GetItem"):
         if len(tensor.op.inputs) > 1:
             return False
@@ -416,10 +408,7 @@ def reads_state(tensor: Any) -> bool:
 
 
 class InitialFrom:
-    """The initial value of a variable: ``fn`` of the one that a session has given ``variable``.
-
-    So a function that makes that one, at random for example, is called once.
-    """
+    """The initial value of a variable: ``fn`` of what a session has given ``variable``."""
 
     def __init__(self, variable: Variable, fn: Callable[[Any], Any]) -> None:
         self.variable = variable

@@ -35,7 +35,7 @@ class ResultRule:
         self, step: str, states: Sequence[str], outputs: Sequence[Names], engine: Engine
     ) -> None:
         self.step = step
-        self._states = states
+        self.states = states
         self._outputs = outputs
         self._engine = engine
         self._names_all = not set(states).isdisjoint(nest.leaves(outputs))
@@ -81,17 +81,17 @@ class ResultRule:
     def _divided(
         self, by_name: dict[str, Any], returned: Any, old: Sequence[Any]
     ) -> tuple[Sequence[Any], dict[str, Any]]:
-        lacking = [i for i in self._returned or () if self._states[i] not in by_name]
+        lacking = [i for i in self._returned or () if self.states[i] not in by_name]
         if lacking:
             raise self._refusal(returned, old, lacking)
-        states = [by_name.pop(name, before) for name, before in zip(self._states, old, strict=True)]
+        states = [by_name.pop(name, before) for name, before in zip(self.states, old, strict=True)]
         if self._names_all or not (by_name or self._outputs):
             return states, by_name
         return states, self._named([by_name] if by_name else [], returned, old)
 
     def check(self, returned: Any, old: Sequence[Any], new: Sequence[Any]) -> None:
         """Raise ValueError if ``new`` states have other structures, shapes or dtypes."""
-        for i, (name, before, state) in enumerate(zip(self._states, old, new, strict=True)):
+        for i, (name, before, state) in enumerate(zip(self.states, old, new, strict=True)):
             try:
                 self._engine.conform(name, before, state)
             except ValueError as error:
@@ -102,7 +102,7 @@ class ResultRule:
         names = self._outputs
         fields = trees.fields(returned)
         if not self._names_all:
-            return None if fields is None or fields.keys().isdisjoint(self._states) else fields
+            return None if fields is None or fields.keys().isdisjoint(self.states) else fields
         if fields is not None and len(names) > 1 and fields.keys() >= set(names):
             return fields
         if len(names) == 1 and isinstance(names[0], str):
@@ -156,14 +156,14 @@ class ResultRule:
         self, returned: Any, old: Sequence[Any], which: Sequence[int], why: str = ""
     ) -> ValueError:
         """Return the error that the states ``which`` are not where they belong, with the cure."""
-        names = [self._states[i] for i in which]
+        names = [self.states[i] for i in which]
         why = why or f"{self.step!r} must return the new {' and '.join(map(repr, names))}"
         got = f"{why}. It returned {described(self._engine, returned)}"
         if (line := self._line(returned, old)) is not None:
             return ValueError(f"{got}: name each element, outputs={line}")
-        order = ", ".join(self._states[i] for i in self._returned or ())
+        order = ", ".join(self.states[i] for i in self._returned or ())
         was = [
-            f"{self._states[i]!r} was {described(self._engine, old[i], inside=True)}" for i in which
+            f"{self.states[i]!r} was {described(self._engine, old[i], inside=True)}" for i in which
         ]
         keys = [it for it in names if it.endswith(("rng", "key"))]
         key = f"; a random key is given as {keys[0]}=rh.random_key" if keys else ""
@@ -180,19 +180,19 @@ class ResultRule:
             for i in sorted(left, key=lambda i: old[i] is not value):
                 if self._conforms(i, old[i], value):
                     left.remove(i)
-                    return self._states[i]
+                    return self.states[i]
             before = len(left)
             parts = tuple(map(names_of, value)) if _is_plain(value) else ()
             return parts if len(left) < before else None
 
         if len(old) == 1 and self._conforms(0, old[0], returned):
-            return [self._states[0]]
+            return [self.states[0]]
         if not _is_plain(returned) or len(returned) == 1:
             return None
         found = [names_of(element) for element in returned]
         if not set(left).isdisjoint(self._returned or ()):
             return None
-        others = [name for name in nest.leaves(self._outputs) if name not in self._states]
+        others = [name for name in nest.leaves(self._outputs) if name not in self.states]
         unnamed = [name is None for name in nest.leaves(found)].count(True)
         if len(others) != unnamed:
             others = ["loss"] if unnamed == 1 else [f"output_{i}" for i in range(unnamed)]
@@ -201,7 +201,7 @@ class ResultRule:
 
     def _conforms(self, i: int, old: Any, new: Any) -> bool:
         try:
-            self._engine.conform(self._states[i], old, new)
+            self._engine.conform(self.states[i], old, new)
         except (TypeError, ValueError):
             return False
         return True
