@@ -21,7 +21,7 @@ from runhooks.graph.nodes import (
     check_name,
     cleaned_name,
 )
-from runhooks.graph.source import FunctionIterable, Source
+from runhooks.graph.sources import FunctionIterable, Source
 
 #: Parameters of steps that get the global step.
 STEPS = ("global_step", "step")
@@ -59,7 +59,7 @@ def global_step(sess: Any, global_step_tensor: Variable | None = None) -> int:
 
     Args:
         sess: A session.
-        global_step_tensor: As in ``tf.compat.v1``; any other tensor than the step is fetched.
+        global_step_tensor: As in ``tf.compat.v1``; any other tensor is fetched.
 
     Raises:
         RuntimeError: If the graph has no global step.
@@ -129,7 +129,7 @@ def call(
     """Return a tensor that calls ``fn`` with the values of ``args`` in every run that needs it.
 
     On the jax engine ``fn`` is traced and compiled, and must be pure. On the others it may change
-    the variables that it gets, which are copies, and nothing else in place.
+    in place the variables that it gets, which are copies.
 
     Args:
         fn: Any callable.
@@ -153,7 +153,8 @@ def call(
     arguments.whole(0, num_outputs=num_outputs)
     if name is None:
         name = cleaned_name(getattr(fn, "__name__", type(fn).__name__).strip("<>"), "call")
-    graph = _graph_of((args, kwargs))
+    tensors = nest.tensors((args, kwargs))
+    graph = tensors[0].graph if tensors else get_default_graph()
     for arg in args:
         if isinstance(arg, str):
             graph.check_text(arg)
@@ -183,20 +184,18 @@ def inputs(
     At its end, a run raises ``OutOfRangeError``, which ends a monitored loop normally. An element
     counts as drawn even if its run then raises.
 
-    A resumed session goes on where the checkpoint was saved. A *stateful* source, with
-    ``state_dict`` and ``load_state_dict``, or ``get_state`` and ``set_state``, is given its state
-    before it is iterated: one from the end of an epoch must give no more elements of that epoch.
-    Other iterables must give the elements that are skipped in the same order again:
-    ``docs/resume.md`` says what is restored for that. An iterator without a state starts over, with
-    a warning. Without a checkpoint, a session sets a stateful iterable, and random generators that
-    are attributes of the source, back to where they were when it was first opened.
+    A resumed session goes on where the checkpoint was saved, as ``docs/resume.md`` says. A
+    *stateful* source, with ``state_dict`` and ``load_state_dict``, or ``get_state`` and
+    ``set_state``, is given its state before it is iterated: one from the end of an epoch must give
+    no more elements of that epoch. Without a checkpoint, a session sets it, and random generators
+    that are attributes of the source, back to where they were when it was first opened.
 
     Args:
         source: An iterable, which each session iterates again; a function without arguments that
             returns one, called in each epoch; or a function of the step that returns one, called
-            with the global step (0 if there is none) at which the session first needs it. It is one
-            of the step if it needs an argument, or if its first parameter is called ``step`` or
-            ``global_step``. Runs that make no step should not draw from it, and cause a warning.
+            with the global step (0 if there is none) at which the session first needs it: one that
+            needs an argument, or whose first parameter is called ``step`` or ``global_step``. Runs
+            that make no step should not draw from it, and cause a warning.
         num_outputs: How many values each element has.
         name: The name of its operation, under which checkpoints store its position.
         epochs: How many times to go through an iterable; None: forever.
@@ -221,10 +220,7 @@ def inputs(
 def add_inputs(
     source: Source, num_outputs: int, name: str, *, is_of_training: bool = True
 ) -> Operation:
-    """Add an operation to the default graph that draws from ``source``.
-
-    The first one of a training says when its epochs end; others are for evaluations.
-    """
+    """Add an operation that draws from ``source``; the first of a training has its epochs."""
     graph = get_default_graph()
     if not is_of_training:
         _check_own_place(graph, source)
@@ -244,12 +240,12 @@ def _check_own_place(graph: BaseGraph, source: Source) -> None:
         if op.type == "Inputs" and op not in theirs and source.shares_place(op.args[0]):
             raise ValueError(
                 f"data must be a loader of its own: {op.name!r} of the training draws from this "
-                "one, and a loader with a state_dict is at one place only"
+                "one, and its state_dict has one place only"
             )
 
 
 def set_steps_per_epoch(graph: BaseGraph, steps: int | None) -> None:
-    """Let so many steps be an epoch of ``graph``, unless it is None; ValueError: it has others."""
+    """Let so many ``steps``, if given, be an epoch of ``graph``; ValueError: it has others."""
     if steps is None:
         return
     arguments.whole(steps_per_epoch=steps)
@@ -263,7 +259,7 @@ def set_steps_per_epoch(graph: BaseGraph, steps: int | None) -> None:
 def checked_source(
     argument: str, source: Any, epochs: int | None
 ) -> Iterable[Any] | Callable[[int], Iterable[Any]]:
-    """Return ``source`` as one for ``Source``: a function without arguments is an iterable.
+    """Return ``source`` for ``Source``: a function without arguments becomes an iterable.
 
     Raises TypeError or ValueError if it is none, or ``epochs`` does not go with it.
     """
@@ -283,13 +279,12 @@ def checked_source(
     if epochs != 1 and (by_step or hasattr(source, "__next__")):
         raise ValueError(
             f"epochs must be left out for an iterator or a function of the step, got {epochs!r}: "
-            "give a list, a loader, or a function without arguments that returns one"
+            "give an iterable, or a function without arguments that returns one"
         )
     return cast("Iterable[Any] | Callable[[int], Iterable[Any]]", source)
 
 
 def _takes_step(fn: Callable[..., Any]) -> bool:
-    """Return whether ``fn`` needs an argument, or its first one is called as the step is."""
     try:
         first = next(iter(inspect.signature(fn).parameters), None)
     except ValueError:  # some functions in C have no signature
@@ -316,15 +311,8 @@ def group(*operations: Tensor | Operation, name: str | None = None) -> Operation
             raise TypeError(f"group takes tensors and operations, got {part!r}")
     controls = [part.op if isinstance(part, Tensor) else part for part in operations]
     graph = controls[0].graph if controls else get_default_graph()
-    placement = Placement.HOST
-    op: Operation = graph.add(
-        "NoOp",
-        None,
-        name=name or "group",
-        num_outputs=0,
-        placement=placement,
-        control_inputs=controls,
-    )
+    kept = {"placement": Placement.HOST, "control_inputs": controls}
+    op: Operation = graph.add("NoOp", None, name=name or "group", num_outputs=0, **kept)
     return op
 
 
@@ -339,11 +327,6 @@ def _with_constants(graph: BaseGraph, arg: Any) -> Any:
     if not any(isinstance(leaf, np.ndarray) for leaf in nest.leaves(arg)):
         return arg
     return nest.map_leaves(graph.engine.constant, arg)
-
-
-def _graph_of(args: Any) -> BaseGraph:
-    found = nest.tensors(args)
-    return found[0].graph if found else get_default_graph()
 
 
 def _outputs(op: Operation) -> Any:

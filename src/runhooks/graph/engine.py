@@ -96,7 +96,7 @@ class Engine(Framework):
     """A framework that computes the graphs of runhooks: extend it to bring another.
 
     ``runhooks.engines.EagerEngine`` is a base for those that call the user's functions one by one.
-    A *value* is what a variable holds: a pytree of arrays. ``name`` arguments are for messages.
+    A *value* is what a variable holds: a pytree of arrays. A ``name`` is for messages.
     """
 
     #: The adapter of the library whose arrays variables hold.
@@ -141,10 +141,7 @@ class Engine(Framework):
         """Raise TypeError if ``leaf`` is neither an array nor a number."""
 
     def initial(self, name: str, value: Any) -> Any:
-        """Return a copy of ``value`` as a variable holds it.
-
-        Raises TypeError if it holds something other than arrays and numbers.
-        """
+        """Return a copy of ``value`` as a variable holds it; TypeError: it is not of numbers."""
         raise NotImplementedError
 
     def conform(self, name: str, old: Any, new: Any) -> Any:
@@ -165,7 +162,7 @@ class Engine(Framework):
     def average(self, old: Any, new: Any, weight: Any) -> Any:
         """Return ``old``, a leaf of ``wide``, moved towards ``new`` by ``weight``, in its dtype.
 
-        A ``weight`` of 1 gives ``new``, and so does any for integers.
+        A ``weight`` of 1, or any for integers, gives ``new``.
         """
         raise NotImplementedError
 
@@ -174,7 +171,7 @@ class Engine(Framework):
         raise NotImplementedError
 
     def examples(self, *batch: Any) -> int:
-        """Return how many examples a batch has: the length of its first array; 1 if it has none."""
+        """Return how many examples a batch has: the length of its first array, or 1."""
         for part in batch:
             leaves = [part] if hasattr(part, "shape") else self.leaves(part).values()
             for leaf in leaves:
@@ -183,34 +180,25 @@ class Engine(Framework):
         return 1
 
     def new_sums(self) -> Any:
-        """Return the zeros in which ``add_to_sums`` adds up.
-
-        By default: the sum, what it lacks by rounding, the weight, and what that lacks.
-        """
+        """Return zeros: the sum, what it lacks by rounding, the weight, and what that lacks."""
         raise NotImplementedError
 
     def add_to_sums(self, name: str, sums: Any, value: Any, weight: Any) -> Any:
-        """Return new ``sums``, with the number ``value`` added as often as ``weight`` says.
-
-        Raises ValueError if ``value`` is not a single number.
-        """
+        """Return ``sums`` with ``value`` added by ``weight``; ValueError: it is not one number."""
         raise NotImplementedError
 
     def mean_of_sums(self, sums: Any) -> Any:
         return (sums[0] + sums[1]) / (sums[2] + sums[3])
 
     def integer(self, value: int) -> Any:
-        """Return an integer kept on the host, such as the global step, as the engine takes it.
-
-        Raises OverflowError if it is too large.
-        """
+        """Return an integer kept on the host as the engine takes it; OverflowError: too large."""
         return value
 
     def random_key(self, seed: int, stream: int, runs: Any) -> Any:
-        """Return the random key of a run.
+        """Return the random key of a run, before which ``runs`` have drawn one.
 
         ``seed`` and ``stream``, which tells the keys of a graph apart, have 32 bits, unsigned.
-        ``runs``, as of ``integer``, is how many runs have drawn one before.
+        ``runs`` is as of ``integer``.
         """
         raise NotImplementedError
 
@@ -226,10 +214,7 @@ class Engine(Framework):
         return len(leaves) == 1 and leaves[0] is value
 
     def children(self, value: Any) -> dict[str, Any]:
-        """Return the parts of ``value`` one level down by key; empty if it is a leaf.
-
-        The keys down to a leaf, joined by ``"/"``, are its path in ``leaves``.
-        """
+        """Return the parts of ``value`` one level down, by the keys of which paths are made."""
         raise NotImplementedError
 
     def objects_of(self, value: Any) -> Sequence[Any]:
@@ -243,10 +228,7 @@ class Engine(Framework):
         """Raise ValueError if two of ``values``, by name, share a part that is changed in place."""
 
     def once(self, fn: Callable[..., Any], name: str) -> Callable[..., Any]:
-        """Return ``fn``, so that ``form`` and a compiled step call it once between them.
-
-        ``name`` is what profiles call it.
-        """
+        """Return ``fn``, called ``name`` in profiles, for one call by ``form`` and the step."""
         return fn
 
     def form(self, fn: Callable[..., Any], *args: Any) -> Any:
@@ -259,8 +241,7 @@ class Engine(Framework):
         """Return the leaves as NumPy arrays of their dtypes, in one batch; wait for the device.
 
         With ``into``, an array or None for each leaf, later runs neither change what is returned
-        nor are slowed down because it is held: what must be copied for that is copied into
-        these, where it fits.
+        nor are slowed down by it: what must be copied is copied into these, where it fits.
         """
         return self.arrays.to_host(leaves, into)
 
@@ -297,19 +278,16 @@ _LOADERS: dict[str, Callable[[], Engine]] = {}
 
 
 def register_engine(name: str, load: Callable[[], Engine]) -> None:
-    """Let ``Graph(engine=name)`` use the engine that ``load`` returns, called when one is made.
-
-    Raises ValueError if the name is taken.
-    """
+    """Let ``Graph(engine=name)`` use what ``load`` returns; ValueError: the name is taken."""
     if name in _LOADERS:
         raise ValueError(f"an engine named {name!r} is registered already")
     _LOADERS[name] = load
 
 
 def load_engine(name: str) -> Engine:
-    """Return the engine registered as ``name``.
+    """Return the engine registered as ``name``, or raise ValueError.
 
-    Raises ValueError if there is none, ImportError if its framework is not installed.
+    Raises ImportError if its framework is not installed.
     """
     if name not in _LOADERS:
         raise ValueError(f"engine must be one of {sorted(_LOADERS)}, got {name!r}")

@@ -90,13 +90,10 @@ class InputGenerators:
         self._moments = {"epoch": self._opened}
         self._kept = set(own)
 
-    def begin_epoch(self) -> None:
-        """Note the states before the iterable is iterated."""
-        self._moments = {"epoch": self.read()}
-
-    def begin_elements(self) -> None:
-        """Note the states before the first element is drawn."""
-        self._moments["first"] = self.read()
+    def note(self, moment: str) -> None:
+        """Note the states before the iterable is iterated, ``"epoch"``, or the first drawn."""
+        kept = {} if moment == "epoch" else self._moments
+        self._moments = {**kept, moment: self.read()}
 
     def position(self, others: Mapping[str, States]) -> dict[str, States]:
         """Return the states of those that have moved; ``others``: of ``read`` at other moments."""
@@ -134,7 +131,7 @@ def own_generators(elements: Any) -> dict[str, GeneratorAccess]:
 
 
 def is_container(elements: object) -> TypeGuard[Iterable[Any]]:
-    """Return whether to iterate ``elements`` draws nothing and changes nothing."""
+    """Return whether to iterate ``elements`` draws and changes nothing."""
     return type(elements) in _CONTAINERS
 
 
@@ -155,7 +152,7 @@ def have_moved(before: States) -> bool:
 
 
 def remembered_generators(others: Iterable[Any] = ()) -> Callable[[], None]:
-    """Return a function that puts the generators that programs share, and ``others``, back."""
+    """Return what puts the generators that programs share, and ``others``, back."""
     own = [access for it in others if (access := _access(it)) is not None]
     states = [(access, access.get()) for access in (*_shared().values(), *own)]
 
@@ -168,7 +165,7 @@ def remembered_generators(others: Iterable[Any] = ()) -> Callable[[], None]:
 
 @contextmanager
 def generators_left_alone(others: Iterable[Any] = ()) -> Iterator[None]:
-    """Call what ``remembered_generators`` returns after the ``with`` block."""
+    """Put the ``remembered_generators`` back after the ``with`` block."""
     put_back = remembered_generators(others)
     try:
         yield
@@ -195,8 +192,8 @@ def holders(elements: Any) -> Iterator[tuple[str, Any]]:
 def generators_used(fn: Callable[..., Any]) -> dict[str, Any]:
     """Return the random generators among the variables that ``fn`` uses, and their attributes.
 
-    Its variables are the arguments of a ``partial``, the attributes of a method's object, what
-    ``fn`` closes over or finds in its module, and those of the functions there that it calls.
+    Those are the arguments of a ``partial``, the attributes of a method's object, and what ``fn``,
+    or a function of its module that it calls, closes over or finds there.
     """
     found: dict[str, Any] = {}
     waiting, seen = [fn], {id(fn)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import threading
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cache, partial
 from typing import Any
@@ -22,8 +22,7 @@ from runhooks.graph.base import (
     get_default_graph,
 )
 from runhooks.graph.build import get_global_step, set_steps_per_epoch
-from runhooks.graph.engine import BoundBody, BoundedCache, Engine, Kept, load_engine, note_operation
-from runhooks.graph.epochs import EPOCH, epoch_operation
+from runhooks.graph.engine import BoundedCache, Engine, Kept, load_engine, note_operation
 from runhooks.graph.generators import called_ahead, generators_left_alone
 from runhooks.graph.nodes import (
     CAPTURES,
@@ -37,7 +36,8 @@ from runhooks.graph.nodes import (
     Variable,
     check_name,
 )
-from runhooks.graph.plan import Body, elements_of, make_plan, needed_for
+from runhooks.graph.plan import elements_of, make_plan, needed_for
+from runhooks.graph.sources import EPOCH, epoch_operation
 from runhooks.near_names import suggestion
 
 
@@ -60,10 +60,7 @@ class _UniqueNames:
 def step_not_named(
     graph: BaseGraph, fetches: Any, feed_keys: Iterable[Any]
 ) -> tuple[Operation, Operation] | None:
-    """Return a step that ``fetches`` make only by asking for one of its outputs, and that output.
-
-    A step is named by its own operation, and by those without a value, such as groups.
-    """
+    """Return a step that ``fetches`` make only by asking for an output of it, and that output."""
     needed = needed_for(graph, fetches, feed_keys)
     steps = {op for op in needed if op.effect is Effect.STEP}
     if not steps:
@@ -81,7 +78,7 @@ def step_not_named(
 
 
 class Graph(BaseGraph):
-    """A deferred graph: you add operations, and a session computes them when it runs.
+    """A deferred graph: you add operations, and the runs of a session compute them.
 
     Args:
         engine: Its engine: ``"python"`` (NumPy, or any callable), ``"jax"``, ``"torch"``, or an
@@ -102,7 +99,8 @@ class Graph(BaseGraph):
             raise TypeError(f"engine must be the name of an engine or an Engine, got {engine!r}")
         #: The planned runs of fetches and feeds.
         self.planned_runs: BoundedCache[Any, Any] = BoundedCache()
-        self._shared_by_runs: BoundedCache[Any, Any] = BoundedCache()
+        #: What its engine shares between them.
+        self.shared_by_runs: BoundedCache[Any, Any] = BoundedCache()
         #: What is added once, though the hooks of each session ask for it.
         self.added: Kept[Any, Any] = Kept()
         self._operations: dict[str, Operation] = {}
@@ -110,7 +108,8 @@ class Graph(BaseGraph):
         self._collections: dict[str, list[Any]] = {}
         self._names = _UniqueNames()
         self._tags = _UniqueNames()
-        self._scope = ""
+        #: The current name scope with its "/"; "" outside any.
+        self.scope = ""
         self._finalized = False
         self._epoch: Operation | None = None
         set_steps_per_epoch(self, steps_per_epoch)
@@ -199,10 +198,6 @@ class Graph(BaseGraph):
         )
         return op.outputs[0]
 
-    def bind(self, body: Body, structures: Mapping[Variable, Any]) -> BoundBody:
-        """Return what computes ``body``; see ``Engine.bind``."""
-        return self._engine.bind(body, structures, self._shared_by_runs)
-
     def finalize(self) -> None:
         self._finalized = True
 
@@ -216,17 +211,12 @@ class Graph(BaseGraph):
     @contextmanager
     def name_scope(self, name: str) -> Iterator[str]:
         """Prefix the names of what is added inside the ``with`` block with ``name + "/"``."""
-        outer = self._scope
-        self._scope = f"{self.unique_name(name)}/"
+        outer = self.scope
+        self.scope = f"{self.unique_name(name)}/"
         try:
-            yield self._scope
+            yield self.scope
         finally:
-            self._scope = outer
-
-    @property
-    def scope(self) -> str:
-        """The current name scope with its "/"; "" outside any."""
-        return self._scope
+            self.scope = outer
 
     def has_operation(self, name: str) -> bool:
         """Return whether there is an operation of exactly that name, whatever the current scope."""
@@ -234,11 +224,11 @@ class Graph(BaseGraph):
 
     def unique_name(self, name: str) -> str:
         """Return ``name`` under the current scope, with ``_1``, ``_2`` added if it is taken."""
-        return self._names.unique(self._scope + check_name(name))
+        return self._names.unique(self.scope + check_name(name))
 
     def unique_tag(self, name: str) -> str:
         """Return ``name`` as ``unique_name`` does, unique among the tags of summaries alone."""
-        return self._tags.unique(self._scope + check_name(name))
+        return self._tags.unique(self.scope + check_name(name))
 
     def get_operations(self) -> list[Operation]:
         """Return all operations, in the order in which they were added."""
@@ -451,10 +441,9 @@ def random_key(seed: int = 0, name: str | None = None) -> Tensor:
     On the jax engine it is a typed key, as from ``jax.random.key``; on the python engine a
     ``numpy.random.Generator``; on the torch engine a ``torch.Generator`` of the default device.
 
-    All functions that take it in one run get the same key, or a generator in the same state: give
-    each its own ``random_key``, or split the key. Keys depend on the seed, the name, and how many
-    runs have drawn one: a count that checkpoints hold as the variable ``<name>/runs``. A run that
-    raises does not count.
+    All functions that take it in one run get the same: give each its own ``random_key``, or split
+    the key. Keys depend on the seed, the name, and how many runs have drawn one without an error: a
+    count that checkpoints hold as the variable ``<name>/runs``.
 
     Args:
         seed: An unsigned integer of 32 bits.

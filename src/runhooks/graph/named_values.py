@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 from runhooks.graph import nest
-from runhooks.graph.epochs import EPOCH
 from runhooks.graph.graph import Graph
 from runhooks.graph.nodes import LATEST, Below, Operation, Placement, Tensor, paths_below
+from runhooks.graph.sources import EPOCH
 from runhooks.near_names import suggestion
 
 _GIVEN = ("StepOutput", "Placeholder", "PlaceholderWithDefault", "Variable")
@@ -75,6 +75,24 @@ class NamedValues(ABC):
     def make(self, name: str) -> Operation:
         """Return an operation that has the value called ``name``; ValueError: there is none."""
 
+    def part(
+        self, name: str, path: str, whole: Tensor, missing: Callable[[Any], Exception]
+    ) -> Operation:
+        """Return an operation that has what is at ``path`` below ``whole``."""
+        # Behind what it needs, before what is added later, and the same in each process.
+        number = whole.op.number + (zlib.crc32(name.encode()) + 1) / 2**33
+        return Operation(
+            self._graph,
+            "Part",
+            name,
+            number,
+            fn=Below(path, self._graph.engine.children, missing),
+            args=(whole,),
+            inputs=(whole,),
+            read_args=nest.args_reader((whole,)),
+            placement=Placement.EITHER,
+        )
+
     def comes_first(self, name: str) -> bool:
         """Return whether ``name`` means a value even if an operation has it."""
         return False
@@ -91,9 +109,7 @@ class NamedValues(ABC):
 class ValueGraph(Graph):
     """A graph in which names mean values: of its operations, and those that ``values`` finds."""
 
-    @property
-    def values(self) -> NamedValues:
-        raise NotImplementedError
+    values: NamedValues
 
     def __getitem__(self, name: str) -> Tensor:
         """Return the tensor called ``name``; raise ValueError if there is none."""
@@ -230,18 +246,7 @@ class StepValues(NamedValues):
         root, path = self._place(name)
         whole = self._outputs if root == OUTPUTS else self._given[root]
         assert whole is not None, "a step has outputs before a name is asked for"
-        return Operation(
-            self._graph,
-            "Part",
-            name,
-            # Behind what it needs, before what is added later, and the same in each process.
-            whole.op.number + (zlib.crc32(name.encode()) + 1) / 2**33,
-            fn=Below(path, self._graph.engine.children, partial(self._missing, name)),
-            args=(whole,),
-            inputs=(whole,),
-            read_args=nest.args_reader((whole,)),
-            placement=Placement.EITHER,
-        )
+        return self.part(name, path, whole, partial(self._missing, name))
 
     def _place(self, name: str) -> tuple[str, str]:
         """Return the argument that has ``name``, or OUTPUTS, and its path there."""

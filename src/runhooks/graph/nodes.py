@@ -209,8 +209,8 @@ class Tensor:
 
     def _not_an_array(self) -> str:
         return (
-            f"{self.name!r} is not an array before a run computes it: fetch it with run(), or "
-            "compute with it in a function of the graph, rh.call(fn, tensor)"
+            f"{self.name!r} is not an array before a run computes it: fetch it, or compute with it "
+            "in a function of the graph, rh.call(fn, tensor)"
         )
 
     def __getattr__(self, name: str) -> NoReturn:

@@ -31,7 +31,7 @@ from runhooks.graph.generators import GeneratorState, called_ahead, is_generator
 from runhooks.graph.graph import Graph, random_key
 from runhooks.graph.named_values import OUTPUTS, StepValues, ValueGraph
 from runhooks.graph.nodes import Tensor, Variable, check_name, cleaned_name
-from runhooks.graph.source import Source
+from runhooks.graph.sources import Source
 from runhooks.graph.step_result import Names, ResultRule
 from runhooks.near_names import suggestion, with_article
 
@@ -120,8 +120,7 @@ def drawn(
     if not parameters:
         raise ValueError(
             "data must be left out: no parameter of the step is left for it. One that takes it "
-            "needs a name, as in step(params, batch), and no default: *batch and **batch get "
-            "nothing"
+            "needs a name and no default: *batch and **batch get nothing"
         )
     compiling = graph.engine if graph.engine.finds_forms else None
     source = Source(elements, epochs, _Arrangement(parameters, compiling))
@@ -199,8 +198,8 @@ def _not_data(parameters: Sequence[str]) -> str:
     if keys:
         return f"; a random key is given as {keys[0]}=rh.random_key"
     return (
-        f"; a state is given by its name, such as {parameters[0]}=..., and a parameter of a test "
-        "step that takes one has that name"
+        f"; a state is given by its name, such as {parameters[0]}=..., which a test step's "
+        "parameter has, too"
     )
 
 
@@ -215,8 +214,8 @@ def _state_tensor(graph: Graph, name: str, value: Any) -> Tensor:
         if engine.finds_forms:
             raise TypeError(
                 f"{name} is {with_article(type(value).__name__)}, which {engine.title} cannot "
-                "compile: call the parameter key or rng, which gets a fresh key in each run, or "
-                f"give {name}=lambda: rh.random_key(seed=0)"
+                "compile: call the parameter key or rng, which gets a random key, or give "
+                f"{name}=lambda: rh.random_key(seed=0)"
             )
         return cast(Tensor, inputs(GeneratorState(value), name=name))
     if not (callable(value) and engine.is_leaf(value)):
@@ -294,11 +293,7 @@ class StepGraph(ValueGraph):
 
     def __init__(self, engine: str | Engine, *, steps_per_epoch: int | None = None) -> None:
         super().__init__(engine, steps_per_epoch=steps_per_epoch)
-        self._values = StepValues(self)
-
-    @property
-    def values(self) -> StepValues:
-        return self._values
+        self.values: StepValues = StepValues(self)
 
 
 def step_graph(
@@ -401,8 +396,8 @@ class EvaluatedStep:
             bound = {name: it for name, it in tensors.items() if not isinstance(it, Tensor)}
             called = positional(graph.for_evaluation(fn), given, bound)
             args = [tensors[it.name] for it in given if it.name not in bound]
-            by_name = partial(_by_name, title, called, tuple(outputs))
-            once = graph.engine.once(by_name, title)
+            rule = ResultRule(title, (), outputs, graph.engine)
+            once = graph.engine.once(partial(_metrics_of, rule, called), title)
             self.result: Tensor = call(once, *args, name="outputs")
             self.examples: Tensor = call(graph.engine.examples, *batch.values(), name="examples")
 
@@ -427,25 +422,13 @@ def _key(graph: Graph, name: str) -> Tensor:
     return graph.add("RandomKey", fn, (count.outputs[0],), name=name).outputs[0]
 
 
-def _by_name(
-    title: str, fn: Callable[..., Any], outputs: tuple[str, ...], *args: Any
-) -> dict[str, Any]:
+def _metrics_of(rule: ResultRule, fn: Callable[..., Any], *args: Any) -> dict[str, Any]:
     returned = fn(*args)
-    if outputs:
-        elements = returned if type(returned) in (tuple, list) else [returned]
-        if len(elements) != len(outputs):
-            raise ValueError(
-                f"outputs must name what {title} returns: it returned {len(elements)} values, for "
-                f"{list(outputs)}"
-            )
-        return dict(zip(outputs, elements, strict=True))
-    if isinstance(returned, Mapping):
-        return dict(returned)
-    if (fields := trees.fields(returned)) is not None:
-        return fields
+    if rule.outputs or trees.fields(returned) is not None:
+        return rule.divide(returned, ())[1]
     count = len(returned) if isinstance(returned, tuple | list) else 1
-    shown = ", ".join(repr(f"metric_{i}") for i in range(1, count + 1))
     raise ValueError(
-        f"{title} must return its metrics by name, as in return {{'accuracy': accuracy}}, or have "
-        f"outputs=[{shown}], a name for each value that it returns"
+        f"{rule.step} must return its metrics by name, as in return {{'accuracy': accuracy}}, or "
+        f"have outputs={[f'metric_{i}' for i in range(1, count + 1)]}, a name for each value that "
+        "it returns"
     )

@@ -36,10 +36,10 @@ class ResultRule:
     ) -> None:
         self.step = step
         self.states = states
-        self._outputs = outputs
+        self.outputs = outputs
         self._engine = engine
         self._names_all = not set(states).isdisjoint(nest.leaves(outputs))
-        self._size: int | None = None  # the elements of each result without names
+        self._size: int | None = None  # of each result without names
         self._returned: list[int] | None = None  # the states that are not changed in place
 
     def divide(self, returned: Any, old: Sequence[Any]) -> tuple[Sequence[Any], dict[str, Any]]:
@@ -58,7 +58,13 @@ class ResultRule:
             return self._divided(by_name, returned, old)
         elif _is_plain(returned):
             elements = returned
-        self._check_size(len(elements), returned)
+        if self._size is None:
+            self._size = len(elements)
+        if len(elements) != self._size:
+            raise ValueError(
+                f"{self.step!r} returned {described(self._engine, returned)}, and {self._size} "
+                "elements before: it must return the same elements in each run"
+            )
         if count < len(old):
             elements = self._without_objects(elements, returned, old)
         if len(elements) < count:
@@ -67,16 +73,7 @@ class ResultRule:
         if count < len(old):
             new = dict(zip(self._returned, states, strict=True))
             states = [new.get(i, before) for i, before in enumerate(old)]
-        return states, self._named(rest, returned, old) if rest or self._outputs else {}
-
-    def _check_size(self, size: int, returned: Any) -> None:
-        if self._size is None:
-            self._size = size
-        elif size != self._size:
-            raise ValueError(
-                f"{self.step!r} returned {described(self._engine, returned)}, and {self._size} "
-                "elements before: it must return the same elements in each run"
-            )
+        return states, self._named(rest, returned, old) if rest or self.outputs else {}
 
     def _divided(
         self, by_name: dict[str, Any], returned: Any, old: Sequence[Any]
@@ -85,7 +82,7 @@ class ResultRule:
         if lacking:
             raise self._refusal(returned, old, lacking)
         states = [by_name.pop(name, before) for name, before in zip(self.states, old, strict=True)]
-        if self._names_all or not (by_name or self._outputs):
+        if self._names_all or not (by_name or self.outputs):
             return states, by_name
         return states, self._named([by_name] if by_name else [], returned, old)
 
@@ -99,7 +96,7 @@ class ResultRule:
 
     def _by_name(self, returned: Any) -> dict[str, Any] | None:
         """Return the elements of ``returned`` by name, if names decide."""
-        names = self._outputs
+        names = self.outputs
         fields = trees.fields(returned)
         if not self._names_all:
             return None if fields is None or fields.keys().isdisjoint(self.states) else fields
@@ -125,12 +122,12 @@ class ResultRule:
             objects = {id(it) for it in self._engine.objects_of(element)}
             if not objects or not objects <= given:
                 left.append(element)
-            if not objects <= given and not self._outputs:
+            if not objects <= given and not self.outputs:
                 raise self._refusal(returned, old, range(len(old)))
         return left
 
     def _named(self, rest: Sequence[Any], returned: Any, old: Sequence[Any]) -> dict[str, Any]:
-        names = self._outputs
+        names = self.outputs
         rest = [value for value in rest if value is not None]
         fields = trees.fields(rest[0]) if len(rest) == 1 else None
         if fields is not None and (not names or fields.keys() >= set(names)):
@@ -192,7 +189,7 @@ class ResultRule:
         found = [names_of(element) for element in returned]
         if not set(left).isdisjoint(self._returned or ()):
             return None
-        others = [name for name in nest.leaves(self._outputs) if name not in self.states]
+        others = [name for name in nest.leaves(self.outputs) if name not in self.states]
         unnamed = [name is None for name in nest.leaves(found)].count(True)
         if len(others) != unnamed:
             others = ["loss"] if unnamed == 1 else [f"output_{i}" for i in range(unnamed)]

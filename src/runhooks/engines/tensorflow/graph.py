@@ -23,8 +23,8 @@ from runhooks.engines.tensorflow.fetches import (
 from runhooks.engines.tensorflow.session import TensorFlowOpener, observed
 from runhooks.graph.base import BaseGraph, GraphKeys, entered
 from runhooks.graph.engine import Kept
-from runhooks.graph.epochs import EPOCH, steps_per_epoch
 from runhooks.graph.nodes import cleaned_name
+from runhooks.graph.sources import EPOCH, steps_per_epoch
 from runhooks.trigger import no_epochs
 
 v1 = tf.compat.v1

@@ -110,7 +110,7 @@ class Graph(ValueGraph):
         if self._device is not None:
             for module in self._objects.modules().values():
                 module.to(self._device)
-        self._values = ObjectTensors(self, self._objects)
+        self.values: ObjectTensors = ObjectTensors(self, self._objects)
         self._objects.warn_of_unsaved()
 
     @property
@@ -122,10 +122,6 @@ class Graph(ValueGraph):
     def objects(self) -> TorchObjects:
         """The objects that its steps change, by name."""
         return self._objects
-
-    @property
-    def values(self) -> ObjectTensors:
-        return self._values
 
     def object_named(self, name: str) -> Any:
         return self._objects.given.get(name)
