@@ -272,8 +272,7 @@ def checked_source(
     if not by_step and callable(source):
         if not _takes(source):
             raise TypeError(
-                f"{argument} must be an iterable, a function of the step or one without arguments, "
-                f"got {source!r}"
+                f"{argument} must be a function of the step or without arguments, got {source!r}"
             )
         return FunctionIterable(source)
     if epochs != 1 and (by_step or hasattr(source, "__next__")):

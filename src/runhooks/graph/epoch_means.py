@@ -222,10 +222,9 @@ def _examples(graph: Graph, value: Tensor) -> Tensor | int:
 
 
 def _check_metrics(state: str, metrics: Any) -> None:
-    compute, *resets = (
-        callable(getattr(metrics, it, None)) for it in ("compute", "reset", "empty")
-    )
-    if not compute or not any(resets):
+    names = ("compute", "reset", "empty")
+    has_compute, *resets = (callable(getattr(metrics, name, None)) for name in names)
+    if not has_compute or not any(resets):
         raise TypeError(f"{state!r} must have compute() and reset() or empty(), got {metrics!r}")
 
 

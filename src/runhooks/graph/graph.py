@@ -160,8 +160,8 @@ class Graph(BaseGraph):
         """
         if self._finalized:
             raise RuntimeError(
-                f"the graph is finalized and cannot be added to (adding {name!r}): "
-                "build it before the session, or in a hook's begin()"
+                f"the graph is finalized (adding {name!r}): build it before the session, or in a "
+                "hook's begin()"
             )
         inputs, controls = nest.tensors(args), tuple(control_inputs)
         parts: tuple[Tensor | Operation, ...] = (*inputs, *controls)
@@ -219,7 +219,7 @@ class Graph(BaseGraph):
             self.scope = outer
 
     def has_operation(self, name: str) -> bool:
-        """Return whether there is an operation of exactly that name, whatever the current scope."""
+        """Return whether there is an operation of that name, whatever the current scope."""
         return name in self._operations
 
     def unique_name(self, name: str) -> str:
@@ -227,7 +227,7 @@ class Graph(BaseGraph):
         return self._names.unique(self.scope + check_name(name))
 
     def unique_tag(self, name: str) -> str:
-        """Return ``name`` as ``unique_name`` does, unique among the tags of summaries alone."""
+        """Return ``name`` as ``unique_name``, unique among the tags of summaries."""
         return self._tags.unique(self.scope + check_name(name))
 
     def get_operations(self) -> list[Operation]:
@@ -271,7 +271,7 @@ class Graph(BaseGraph):
 
     @property
     def epoch(self) -> Tensor | None:
-        """The tensor of the number of the epoch, from 1; None: nothing says when one ends."""
+        """The number of the epoch, from 1; None: nothing says when one ends."""
         if self._epoch is None:
             self._epoch = epoch_operation(self)
         return None if self._epoch is None else self._epoch.outputs[0]
@@ -281,15 +281,13 @@ class Graph(BaseGraph):
         return None
 
     def for_evaluation(self, fn: Callable[..., Any]) -> Callable[..., Any]:
-        """Return ``fn`` as an evaluation calls it: it does not train."""
+        """Return ``fn`` as an evaluation calls it."""
         return fn
 
     def add_to_collection(self, key: str, value: Any) -> None:
         """Add ``value`` to the collection ``key``; raise RuntimeError if the graph is finalized."""
         if self._finalized:
-            raise RuntimeError(
-                f"the graph is finalized and its collection {key!r} cannot be added to"
-            )
+            raise RuntimeError(f"the graph is finalized (adding to its collection {key!r})")
         self._collections.setdefault(key, []).append(value)
 
     def get_collection(self, key: str) -> list[Any]:

@@ -27,8 +27,7 @@ _INSIDE = ("Assign", "AssignAdd", "Call", "Step")
 class NamedValues(ABC):
     """Values that have a name, beside the operations of a graph.
 
-    They are made when they are asked for, and not added to the graph: a finalized one has them,
-    too.
+    They are made when they are asked for, and not added to the graph, which may be finalized.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -64,7 +63,7 @@ class NamedValues(ABC):
         return False
 
     def operation_names(self) -> Iterator[str]:
-        """Yield the names of the graph's operations, but for those that a step is made of."""
+        """Yield the names of operations, but for those that a step is made of."""
         names = {op.name for op in self._graph.get_operations()}
         for op in self._graph.get_operations():
             is_inside = op.type in _INSIDE and op.name.rpartition("/")[0] in names
@@ -101,13 +100,13 @@ class NamedValues(ABC):
         """Raise TypeError if ``text``, which a function is to be called with, names a value."""
         if self.comes_first(text):
             raise TypeError(
-                f"{text!r} is the name of a tensor, and a function would be called with the text: "
-                f"give graph[{text!r}]; or for the text itself, functools.partial(fn, ...)"
+                f"{text!r} is the name of a tensor: give graph[{text!r}]; or for the text itself, "
+                "functools.partial(fn, ...)"
             )
 
 
 class ValueGraph(Graph):
-    """A graph in which names mean values: of its operations, and those that ``values`` finds."""
+    """A graph in which names mean values: its operations', and those that ``values`` finds."""
 
     values: NamedValues
 
@@ -180,7 +179,7 @@ def to_feed(parameter: str) -> str:
     """Return how to feed a parameter that has a default, as the end of a message."""
     return (
         f": a parameter with a default is no tensor. To feed it, give the graph {parameter}="
-        "lambda: rh.placeholder_with_default(...), with the value of the runs that do not"
+        "lambda: rh.placeholder_with_default(...)"
     )
 
 
@@ -189,10 +188,9 @@ OUTPUTS = ""
 
 
 class StepValues(NamedValues):
-    """The values of a step as tensors of ``graph``.
+    """The values of a step: ``"state/params/w"`` of an argument, ``"grads/w"`` of an output.
 
-    ``"state/params/w"`` is a part of the argument ``"state"``, ``"grads/w"`` one of the output
-    ``"grads"``. What there is becomes known in the first call or trace of the step, by ``learn``.
+    What there is becomes known in the first call or trace of the step, by ``learn``.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -209,8 +207,8 @@ class StepValues(NamedValues):
     def learn(self, values: Mapping[str, Any]) -> None:
         """Note what there is in ``values``, the arguments and outputs of the step by name.
 
-        Raises ValueError if a name that was asked for before is not there, and TypeError if a
-        function is called with such a name in place of its tensor.
+        Raises ValueError if a name that was asked for is not there, and TypeError if a function is
+        called with such a name in place of its tensor.
         """
         children = self._graph.engine.children
         for name in values.keys() - self._paths.keys():
@@ -270,8 +268,8 @@ class StepValues(NamedValues):
         if path in self._paths.get(root, ()):
             had = f"the step {self._step!r} returned" if root == OUTPUTS else f"{root!r} had"
             return ValueError(
-                f"{had} {path!r} in the first run, but in this one only "
-                f"{list(self._graph.engine.children(whole))}: it must be there in each run"
+                f"{had} {path!r} in the first run, and must in each, but in this one only "
+                f"{list(self._graph.engine.children(whole))}"
             )
         known = frozenset(paths_below(whole, self._graph.engine.children))
         return self._unknown(name, {**self._paths, root: known})

@@ -37,8 +37,8 @@ def cleaned_name(name: str, otherwise: str) -> str:
     return _INVALID_CHARACTER.sub("_", name).lstrip("_-/>\\") or otherwise
 
 
-_NO_INIT = "there are no initializers to run: in a new session, a variable has its initial value"
-_ITSELF = "a variable is the tensor of its value; session.run(variable) fetches it"
+_NO_INIT = "there are no initializers to run: in a new session, it has its initial value"
+_ITSELF = "it is the tensor of its value; session.run(variable) fetches it"
 
 #: What to do instead, by the names of TensorFlow's methods.
 INSTEAD = {
@@ -150,8 +150,8 @@ def _binary(kind: str, fn: Callable[[Any, Any], Any]) -> tuple[_Binary, _Binary]
 class Tensor:
     """A value that a run computes: an array, a number or any pytree of these.
 
-    Arithmetic and indexing add operations to its graph, and compute nothing. ``==`` compares
-    identity, as in TensorFlow's graphs; to compare values, use ``rh.call``.
+    Arithmetic and indexing add operations to its graph. ``==`` compares identity, as in
+    TensorFlow's graphs; to compare values, use ``rh.call``.
     """
 
     __slots__ = ("__weakref__", "index", "op")
@@ -193,8 +193,8 @@ class Tensor:
         if isinstance(form, Mapping | list | tuple):
             return form
         raise TypeError(
-            f"{self.name!r} cannot be iterated before a run computes it: "
-            "give num_outputs to the call that makes it, or index it"
+            f"{self.name!r} cannot be iterated before a run computes it: give num_outputs to its "
+            "call, or index it"
         )
 
     def __array__(self, *args: object, **kwargs: object) -> NoReturn:
@@ -262,8 +262,8 @@ def _line_of_caller() -> str:
 class Placement(Enum):
     """Where an operation may be computed."""
 
-    ENGINE = "engine"  # in what the engine compiles: the user's functions
-    HOST = "host"  # before or after it: inputs, summaries, the global step
+    ENGINE = "engine"  # the user's functions
+    HOST = "host"  # inputs, summaries, the global step
     EITHER = "either"  # arithmetic: on the host where something on the host needs it
 
 
@@ -281,7 +281,7 @@ class Effect(Enum):
 
 CAPTURES = frozenset({Effect.CAPTURE, Effect.STEP_CAPTURE})
 
-#: The effects of operations whose value comes from the objects, and so cannot be fed.
+#: The effects of operations whose value comes from the objects.
 READS_OBJECTS = CAPTURES | {Effect.READ}
 
 
@@ -334,8 +334,7 @@ class Variable(Tensor):
     Args:
         initial_value: An array, a number or a pytree of these, or a function without arguments
             that returns one: it is called at each start, also if a checkpoint is then restored.
-            Structure, shapes and dtypes never change. Each session starts with a copy of an array;
-            do not change yours.
+            Structure, shapes and dtypes never change. Do not change an array afterwards.
         name: The name of its operation; made unique.
         trainable: Whether it joins ``GraphKeys.TRAINABLE_VARIABLES``, if ``collections`` is None.
         collections: The collections it joins; None: ``[GraphKeys.GLOBAL_VARIABLES]``. One in
@@ -386,7 +385,7 @@ class Variable(Tensor):
     def assign(self, value: Any, name: str | None = None) -> Tensor:
         """Return a tensor that, when run, sets the variable to ``value`` and is the new value.
 
-        To have it done without a copy of the value, fetch its ``op``, or a ``group`` with it.
+        Its ``op``, or a ``group`` with it, does so without a copy of the value.
         """
         assigned: Tensor = self.graph.add_assignment(self, "Assign", value, name)
         return assigned

@@ -68,17 +68,14 @@ class Passes:
         self._count = Count()
         self._failed: list[int] = []  # the numbers of those in this epoch that were an error
         self._has_failed = False  # the last one was, and counts once the program goes on
-        self._last_error: str | None = None  # in place of the last element
+        self._last_error: str | None = None
         self._goes_by_count = False
         self._ahead: deque[_Ahead] = deque()
-        #: Of this epoch; None if the elements do not say.
-        self.length = length_of(self._elements)
+        self.length = length_of(self._elements)  # of this epoch
         self.warns_if_empty = False
         self._has_warned_of_length = False
-        #: Why there are no more, if an error has ended this epoch.
-        self.failure: str | None = None
-        #: Whether fewer elements are an error.
-        self.others_go_by_length = False
+        self.failure: str | None = None  # why there are no more, if an error has ended this epoch
+        self.others_go_by_length = False  # fewer elements are an error
         self._is_whole = True  # all elements of this epoch were counted here
         elements, keeper, generators = self._elements, self._own_keeper, self._generators
         if generators is not None and self._random:
@@ -176,11 +173,12 @@ class Passes:
         keeper, generators = self.keeper, self._generators
         while len(self._ahead) < elements and not (self._ahead and self._ahead[-1].error):
             place = None if keeper is None else keeper.save()
-            self._ahead.append(ahead := _Ahead(place, generators and generators.read()))
+            ahead = _Ahead(place, generators and generators.read())
             try:
                 ahead.element = self._next()
             except Exception as error:  # noqa: BLE001 - raised in the run that asks for the element
                 ahead.error = error
+            self._ahead.append(ahead)
 
     def position(self) -> dict[str, Any] | None:
         keeper = self.keeper

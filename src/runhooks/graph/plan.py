@@ -66,8 +66,8 @@ def _earliest(operations: Sequence[Operation], fed: set[Tensor]) -> dict[Operati
         if op.placement is Placement.ENGINE:
             if phase == _TAIL:
                 raise ValueError(
-                    f"{op.name!r} runs in the engine, but takes a value that the host computes "
-                    "after it: fetch that value, and feed it to the next run"
+                    f"{op.name!r} takes a value that the host computes after the engine: fetch "
+                    "that value, and feed it to the next run"
                 )
             phase = _BODY
         elif op.placement is Placement.HOST and phase == _BODY:
@@ -240,7 +240,8 @@ def _fed_tensors(graph: BaseGraph, keys: Iterable[Any]) -> tuple[Tensor, ...]:
             end = ":0" if key.endswith(":0") else ""
             near = suggestion(key, [name + end for name in names])
             near = near or f"; its placeholders are {[name + end for name in names]}"
-            fed = {getattr(it, "name", str(it)).removesuffix(":0") for it in keys}
+            given = (it.name if isinstance(it, Tensor) else str(it) for it in keys)
+            fed = {it.removesuffix(":0") for it in given}
             missing = ", ".join(repr(name + end) for name in names if name not in fed)
             near += f"; not fed: {missing}" if missing else ""
             raise ValueError(f"feed_dict: nothing is named {key!r} in the graph{near}") from None
@@ -250,8 +251,7 @@ def _fed_tensors(graph: BaseGraph, keys: Iterable[Any]) -> tuple[Tensor, ...]:
             raise ValueError(f"feed_dict: {tensor.name!r} is fed twice")
         if tensor.op.effect in READS_OBJECTS:
             raise ValueError(
-                f"feed_dict: {tensor.name!r} is a value of an object and cannot be fed: "
-                "change the object itself"
+                f"feed_dict: {tensor.name!r} is of an object and cannot be fed: change the object"
             )
         feeds[tensor] = None
     return tuple(feeds)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import KW_ONLY, dataclass
 from fractions import Fraction
+from itertools import islice
 from typing import Any
 
 from runhooks import clock
@@ -116,8 +117,8 @@ class Source:
             raise
         if keeper is None and place is not None:
             _log.warning(
-                "the input %r starts over at step %d: the checkpoint has its position, but its "
-                "source has no load_state_dict or set_state",
+                "the input %r starts over at step %d: the checkpoint has its position, and its "
+                "source no load_state_dict or set_state",
                 *(name, step),
             )
         way = passes if self.has_epochs else None
@@ -187,13 +188,9 @@ class Source:
                 *(name, drawn, step, self._given.elements),
             )
 
-    def peek(self) -> Any:
-        """Return the first element, arranged; LookupError: there is none, or none can be shown."""
-        if not is_container(self._source):
-            raise LookupError("to look at the source may change it")
-        for element in self._source:
-            return element if self._arrange is None else self._arrange(element)
-        raise LookupError("the source is empty")
+    def peek(self) -> Iterator[Any]:
+        """Yield the first element, if there is one and to iterate the source changes nothing."""
+        return islice(self._source if is_container(self._source) else (), 1)
 
     def _placed(self, part: Any, position: Mapping[str, Any] | None) -> Keeper | None:
         """Move ``part``, if it is stateful, to ``position`` or where it was at first."""

@@ -6,7 +6,6 @@ import inspect
 import itertools
 import zlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any, cast
 
@@ -49,8 +48,8 @@ def name_of(fn: Callable[..., object]) -> str:
 def given_parameters(fn: Callable[..., object], states: Collection[str]) -> list[inspect.Parameter]:
     """Return the parameters of ``fn`` that are given: ``states``, and those without a default.
 
-    One of ``STEPS`` or ``KEYS`` is given, too, if its default is None. Those behind one that is
-    left out are keyword-only. Raises TypeError if one of ``states`` is not a parameter.
+    Of ``STEPS`` and ``KEYS``, also those whose default is None. Those behind one that is left out
+    are keyword-only. Raises TypeError if one of ``states`` is not a parameter.
     """
     parameters = inspect.signature(fn).parameters
     plain = [it for it in parameters.values() if it.kind not in (it.VAR_POSITIONAL, it.VAR_KEYWORD)]
@@ -111,8 +110,6 @@ def drawn(
 ) -> dict[str, Tensor]:
     """Return a tensor for each of ``parameters``, drawn from ``data``, as ``rh.inputs`` takes it.
 
-    Their forms are noted, if ``graph`` knows forms and the first element can be looked at.
-
     Raises TypeError if ``data`` cannot be iterated, or has text for a graph that compiles, and
     ValueError if there are no ``parameters``, or the first element does not fit them.
     """
@@ -123,11 +120,11 @@ def drawn(
             "needs a name and no default: *batch and **batch get nothing"
         )
     compiling = graph.engine if graph.engine.finds_forms else None
-    source = Source(elements, epochs, _Arrangement(parameters, compiling))
+    arrange = _Arrangement(parameters, compiling)
+    source = Source(elements, epochs, arrange)
     op = add_inputs(source, len(parameters), "data", is_of_training=is_of_training)
     if compiling is not None:
-        with suppress(LookupError):
-            first = source.peek()
+        for first in map(arrange, source.peek()):
             parts = first if len(parameters) > 1 else (first,)
             for tensor, name, element in zip(op.outputs, parameters, parts, strict=True):
                 for leaf in nest.leaves(element):
@@ -185,29 +182,26 @@ class _Arrangement:
         if is_tuple and len(element) == count:
             return tuple(element)
         size = f" of {len(element)}" if is_tuple else ""
-        hint = _not_data(self._parameters) if is_tuple and len(element) < count else ""
+        hint = ""
+        if is_tuple and len(element) < count:
+            keys = [it for it in self._parameters if it.endswith(("rng", "key"))]
+            hint = (
+                f"; a random key is given as {keys[0]}=rh.random_key"
+                if keys
+                else f"; a state is given by its name, such as {self._parameters[0]}=..., which a "
+                "test step's parameter has, too"
+            )
         raise ValueError(
             f"an element of data must be a tuple of {count}, for the parameters "
-            f"{list(self._parameters)} of the step, or a dict with these names; got "
+            f"{list(self._parameters)}, or a dict with these names; got "
             f"{with_article(type(element).__name__)}{size}{hint}"
         )
 
 
-def _not_data(parameters: Sequence[str]) -> str:
-    keys = [it for it in parameters if it.endswith(("rng", "key"))]
-    if keys:
-        return f"; a random key is given as {keys[0]}=rh.random_key"
-    return (
-        f"; a state is given by its name, such as {parameters[0]}=..., which a test step's "
-        "parameter has, too"
-    )
-
-
 def _state_tensor(graph: Graph, name: str, value: Any) -> Tensor:
-    """Return a variable of ``graph``, the default graph, that begins with ``value``.
+    """Return a variable of the default graph that begins with ``value``.
 
-    Of a function that returns a tensor, return that; of a random generator, an input that gives it
-    in each run. TypeError: the function takes arguments, or no variable holds the value.
+    Of a function that returns a tensor, return that; of a random generator, an input of it.
     """
     engine = graph.engine
     if is_generator(value):
@@ -373,7 +367,7 @@ class EvaluatedStep:
 
     Parameters are bound by the names of the training's states and objects; ``key`` and ``rng`` get
     a random key for each element, the same in every evaluation. ``outputs`` name what it returns
-    without names. ``result`` is a tensor of a dict by name, ``examples`` one of the batch's size.
+    without names. ``result`` is a tensor of a dict by name, ``examples`` of the batch's size.
     """
 
     def __init__(

@@ -22,13 +22,12 @@ Names: TypeAlias = "str | tuple[Names, ...]"
 class ResultRule:
     """Divides what a step returns.
 
-    - Names decide: if a dict, a named tuple or a dataclass has the name of a state, it has all
-      states by name.
+    - Names decide: a dict, a named tuple or a dataclass with the name of a state has all states.
     - Identity decides for objects that the step changes in place: these need not be returned.
     - Otherwise the states come first, in the order of the parameters, or the state alone.
     - ``outputs`` name what else it returns, or all elements, if names of states are among them.
 
-    Shapes, dtypes and structures are checked, and decide nothing.
+    Shapes, dtypes and structures are only checked.
     """
 
     def __init__(
@@ -43,10 +42,9 @@ class ResultRule:
         self._returned: list[int] | None = None  # the states that are not changed in place
 
     def divide(self, returned: Any, old: Sequence[Any]) -> tuple[Sequence[Any], dict[str, Any]]:
-        """Return the new states, in the order of the parameters, and the outputs by name.
+        """Return the new states, for the ``old`` ones, and the outputs by name.
 
-        ``old`` are the states that the step was called with. Raises ValueError if states are
-        missing, or ``outputs`` do not fit.
+        Raises ValueError if states are missing, or ``outputs`` do not fit.
         """
         if self._returned is None:
             self._returned = [i for i, it in enumerate(old) if not self._engine.objects_of(it)]
@@ -205,10 +203,7 @@ class ResultRule:
 
 
 def described(engine: Engine, value: Any, *, inside: bool = False) -> str:
-    """Return ``value`` for messages, as ``(float32[32, 8], a dict of 9 arrays)``.
-
-    Only ``inside`` another value, many arrays are counted.
-    """
+    """Return ``value`` for messages, as ``(float32[32, 8], a dict of 9 arrays)``."""
     if value is None:
         return "None"
     leaves = engine.leaves(value)
