@@ -425,7 +425,7 @@ class BaseGraph:
         )
 
     def form_of(self, tensor: Any) -> Any:
-        """Return the value of ``tensor`` with shapes and dtypes for arrays, or UNKNOWN."""
+        """Return ``tensor`` with shapes and dtypes for arrays, or UNKNOWN."""
         return UNKNOWN
 
     def check_text(self, text: str) -> None:

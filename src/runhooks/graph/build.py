@@ -18,7 +18,6 @@ from runhooks.graph.nodes import (
     Placement,
     Tensor,
     Variable,
-    check_name,
     cleaned_name,
 )
 from runhooks.graph.sources import FunctionIterable, Source
@@ -86,14 +85,14 @@ def placeholder(
         shape: That of the values, with None for any size. None: any; if ``dtype`` is None too, any
             pytree of arrays.
     """
-    name = "Placeholder" if name is None else check_name(name)
     arguments.instance(Sequence, shape=shape)
     for size in shape or ():
         arguments.whole(0, shape=size)
     expected = (None if dtype is None else np.dtype(dtype), None if shape is None else tuple(shape))
-    op: Operation = get_default_graph().add(
-        "Placeholder", None, expected, name=name, placement=Placement.HOST
-    )
+    kind = "Placeholder"
+    name = kind if name is None else name
+    graph = get_default_graph()
+    op: Operation = graph.add(kind, None, expected, name=name, placement=Placement.HOST)
     return op.outputs[0]
 
 
@@ -102,7 +101,7 @@ def placeholder_with_default(
 ) -> Tensor:
     """Return a tensor that a run may feed, and that is ``default`` in the others.
 
-    On JAX, the step is compiled once for each of the two.
+    On JAX, the step is compiled for each of the two.
 
     Args:
         default: An array, a number or a pytree of these. Do not change it afterwards.
@@ -110,7 +109,7 @@ def placeholder_with_default(
         name: The name of its operation; the tensor has ``":0"`` added.
     """
     kind = "PlaceholderWithDefault"
-    name = kind if name is None else check_name(name)
+    name = kind if name is None else name
     arguments.instance(Sequence, shape=shape)
     graph = get_default_graph()
     value = _with_constants(graph, default)
@@ -133,9 +132,9 @@ def call(
 
     Args:
         fn: Any callable.
-        *args: Tensors, variables and constants, and lists, tuples and dicts of them. Do not change
-            arrays among them afterwards.
-        num_outputs: How many values ``fn`` returns, as a tuple or list if there are several.
+        *args: Tensors and constants, and lists, tuples and dicts of them. Do not change arrays
+            among them afterwards.
+        num_outputs: How many values ``fn`` returns, several as a tuple or list.
         name: The name of the operation; None: that of ``fn``.
         **kwargs: As ``args``, by parameter name; ``functools.partial`` binds parameters called
             ``num_outputs`` or ``name``.
@@ -199,8 +198,7 @@ def inputs(
         num_outputs: How many values each element has.
         name: The name of its operation, under which checkpoints store its position.
         epochs: How many times to go through an iterable; None: forever.
-        steps_per_epoch: How many steps are an epoch. None: it ends with the last element of the
-            first input of the graph.
+        steps_per_epoch: How many steps are an epoch. None: the elements of the first input are.
 
     Returns:
         A tensor, or a tuple of tensors if ``num_outputs`` is above 1.

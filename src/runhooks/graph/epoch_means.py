@@ -52,7 +52,7 @@ def epoch_mean(
     graph = get_default_graph()
     if not isinstance(graph, Graph):
         return graph.add_epoch_mean(tensor, weight, name)  # type: ignore[no-any-return]
-    epoch = _epoch_of(graph, "epoch_mean")
+    graph, epoch = _graph_and_epoch("epoch_mean")
     value = _tensor(graph, tensor)
     counted = _tensor(graph, weight) if isinstance(weight, str) else weight
     full = name and graph.scope + name
@@ -114,8 +114,7 @@ def epoch_metrics(state: str, name: str | None = None) -> Tensor:
             become known only in a run.
         RuntimeError: If the graph is finalized.
     """
-    graph = own_graph()
-    epoch = _epoch_of(graph, "epoch_metrics")
+    graph, epoch = _graph_and_epoch("epoch_metrics")
     name = name or f"epoch_metrics/{cleaned_name(state, 'metrics')}"
     metrics: Tensor = graph.added.get_or_make(
         ("epoch_metrics", state, graph.scope + name), lambda: _metrics(graph, epoch, state, name)
@@ -159,8 +158,7 @@ def reset_each_epoch(state: str) -> None:
             takes and returns anew.
         RuntimeError: If the graph is finalized.
     """
-    graph = own_graph()
-    epoch = _epoch_of(graph, "reset_each_epoch")
+    graph, epoch = _graph_and_epoch("reset_each_epoch")
     variable = _state(graph, state)
     graph.added.get_or_make(
         ("reset_each_epoch", variable), lambda: _reset_with(graph, epoch, variable)
@@ -189,11 +187,11 @@ def _so_far(graph: Graph, variable: Variable) -> Tensor:
     return op.outputs[0]
 
 
-def _epoch_of(graph: Graph, what: str) -> Tensor:
-    epoch = graph.epoch
-    if epoch is None:
+def _graph_and_epoch(what: str) -> tuple[Graph, Tensor]:
+    graph = own_graph()
+    if (epoch := graph.epoch) is None:
         raise no_epochs(what)
-    return epoch
+    return graph, epoch
 
 
 def _tensor(graph: Graph, element: Tensor | str) -> Tensor:

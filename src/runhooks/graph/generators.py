@@ -26,7 +26,7 @@ class GeneratorState:
     """A random generator as an endless iterable that gives it, with a state.
 
     Modules stand for the one that their functions share. Raises NotImplementedError for one without
-    a state, as a ``random.SystemRandom``.
+    a state.
     """
 
     def __init__(self, generator: Generator | ModuleType) -> None:
@@ -50,7 +50,7 @@ def is_generator(value: Any) -> bool:
 
 
 def has_generator_state(value: Any) -> bool:
-    """Return whether ``value`` is a generator of NumPy or Python, or a module that has one."""
+    """Return whether ``value`` is such a generator, or a module that has one."""
     return is_generator(value) or any(value is module for module, _ in _kinds())
 
 
@@ -96,7 +96,7 @@ class InputGenerators:
         self._moments = {**kept, moment: self.read()}
 
     def position(self, others: Mapping[str, States]) -> dict[str, States]:
-        """Return the states of those that have moved; ``others``: of ``read`` at other moments."""
+        """Return the states of those that have moved; ``others`` are of other moments."""
         moments = {**self._moments, **others, "now": self.read()}
         for name in self._access.keys() - self._kept:
             if any(not _same(states[name], self._opened[name]) for states in moments.values()):
