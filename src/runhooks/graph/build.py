@@ -18,6 +18,7 @@ from runhooks.graph.nodes import (
     Placement,
     Tensor,
     Variable,
+    check_name,
     cleaned_name,
 )
 from runhooks.graph.sources import FunctionIterable, Source
@@ -85,12 +86,12 @@ def placeholder(
         shape: That of the values, with None for any size. None: any; if ``dtype`` is None too, any
             pytree of arrays.
     """
+    kind = "Placeholder"
+    name = kind if name is None else check_name(name)
     arguments.instance(Sequence, shape=shape)
     for size in shape or ():
         arguments.whole(0, shape=size)
     expected = (None if dtype is None else np.dtype(dtype), None if shape is None else tuple(shape))
-    kind = "Placeholder"
-    name = kind if name is None else name
     graph = get_default_graph()
     op: Operation = graph.add(kind, None, expected, name=name, placement=Placement.HOST)
     return op.outputs[0]
@@ -109,7 +110,7 @@ def placeholder_with_default(
         name: The name of its operation; the tensor has ``":0"`` added.
     """
     kind = "PlaceholderWithDefault"
-    name = kind if name is None else name
+    name = kind if name is None else check_name(name)
     arguments.instance(Sequence, shape=shape)
     graph = get_default_graph()
     value = _with_constants(graph, default)
@@ -270,7 +271,8 @@ def checked_source(
     if not by_step and callable(source):
         if not _takes(source):
             raise TypeError(
-                f"{argument} must be a function of the step or without arguments, got {source!r}"
+                f"{argument} must be an iterable, a function of the step or one without arguments, "
+                f"got {source!r}"
             )
         return FunctionIterable(source)
     if epochs != 1 and (by_step or hasattr(source, "__next__")):
