@@ -129,7 +129,7 @@ def call(
     """Return a tensor that calls ``fn`` with the values of ``args`` in every run that needs it.
 
     On the jax engine ``fn`` is traced and compiled, and must be pure. On the others it may change
-    in place the variables that it gets, which are copies.
+    in place the variables that it gets, which are copies, and nothing else.
 
     Args:
         fn: Any callable.
@@ -310,8 +310,14 @@ def group(*operations: Tensor | Operation, name: str | None = None) -> Operation
             raise TypeError(f"group takes tensors and operations, got {part!r}")
     controls = [part.op if isinstance(part, Tensor) else part for part in operations]
     graph = controls[0].graph if controls else get_default_graph()
-    kept = {"placement": Placement.HOST, "control_inputs": controls}
-    op: Operation = graph.add("NoOp", None, name=name or "group", num_outputs=0, **kept)
+    op: Operation = graph.add(
+        "NoOp",
+        None,
+        name=name or "group",
+        num_outputs=0,
+        placement=Placement.HOST,
+        control_inputs=controls,
+    )
     return op
 
 

@@ -125,7 +125,7 @@ def epoch_metrics(state: str, name: str | None = None) -> Tensor:
 def _metrics(graph: Graph, epoch: Tensor, state: str, name: str) -> Tensor:
     found = graph.object_named(state)
     if found is not None:
-        _check_metrics(state, found)
+        _check_metrics(state, found, "reset")
         if callable(keep := getattr(found, "persistent", None)):
             keep(True)  # or the state_dict of torchmetrics is empty
         # Of torchmetrics, it gathers what the ranks have.
@@ -219,20 +219,21 @@ def _examples(graph: Graph, value: Tensor) -> Tensor | int:
     return examples
 
 
-def _check_metrics(state: str, metrics: Any) -> None:
-    names = ("compute", "reset", "empty")
-    has_compute, *resets = (callable(getattr(metrics, name, None)) for name in names)
-    if not has_compute or not any(resets):
-        raise TypeError(f"{state!r} must have compute() and reset() or empty(), got {metrics!r}")
+def _check_metrics(state: str, metrics: Any, *resets: str) -> None:
+    names = ("compute", *resets)
+    has_compute, *has_reset = (callable(getattr(metrics, name, None)) for name in names)
+    if not has_compute or not any(has_reset):
+        either = "() or ".join(resets)
+        raise TypeError(f"{state!r} must have compute() and {either}(), got {metrics!r}")
 
 
 def _computed(state: str, metrics: Any) -> Any:
-    _check_metrics(state, metrics)
+    _check_metrics(state, metrics, "reset", "empty")
     return metrics.compute()
 
 
 def _reset(state: str, metrics: Any) -> Any:
-    _check_metrics(state, metrics)
+    _check_metrics(state, metrics, "reset", "empty")
     if callable(reset := getattr(metrics, "reset", None)):
         reset()
         return metrics

@@ -390,8 +390,8 @@ class EvaluatedStep:
             bound = {name: it for name, it in tensors.items() if not isinstance(it, Tensor)}
             called = positional(graph.for_evaluation(fn), given, bound)
             args = [tensors[it.name] for it in given if it.name not in bound]
-            rule = ResultRule(title, (), outputs, graph.engine)
-            once = graph.engine.once(partial(_metrics_of, rule, called), title)
+            by_name = partial(_by_name, title, called, outputs)
+            once = graph.engine.once(by_name, title)
             self.result: Tensor = call(once, *args, name="outputs")
             self.examples: Tensor = call(graph.engine.examples, *batch.values(), name="examples")
 
@@ -416,13 +416,23 @@ def _key(graph: Graph, name: str) -> Tensor:
     return graph.add("RandomKey", fn, (count.outputs[0],), name=name).outputs[0]
 
 
-def _metrics_of(rule: ResultRule, fn: Callable[..., Any], *args: Any) -> dict[str, Any]:
+def _by_name(
+    title: str, fn: Callable[..., Any], outputs: Sequence[str], *args: Any
+) -> dict[str, Any]:
     returned = fn(*args)
-    if rule.outputs or trees.fields(returned) is not None:
-        return rule.divide(returned, ())[1]
+    if outputs:
+        elements = returned if type(returned) in (tuple, list) else [returned]
+        if len(elements) != len(outputs):
+            raise ValueError(
+                f"outputs must name what {title} returns: it returned {len(elements)} values, for "
+                f"{list(outputs)}"
+            )
+        return dict(zip(outputs, elements, strict=True))
+    if (fields := trees.fields(returned)) is not None:
+        return fields
     count = len(returned) if isinstance(returned, tuple | list) else 1
     raise ValueError(
-        f"{rule.step} must return its metrics by name, as in return {{'accuracy': accuracy}}, or "
+        f"{title} must return its metrics by name, as in return {{'accuracy': accuracy}}, or "
         f"have outputs={[f'metric_{i}' for i in range(1, count + 1)]}, a name for each value that "
         "it returns"
     )
