@@ -35,8 +35,6 @@ def epoch_mean(
     One that a resumed training did not have before is the mean of the rest of the epoch, as a
     warning says; but on a ``tf.Graph``, a ``tf.train.Saver`` restores only what was saved.
 
-        hooks = [rh.LoggingTensorHook([rh.epoch_mean("loss")], trigger=rh.Trigger(every_epochs=1))]
-
     Args:
         tensor: A tensor or its name: a single number in each step.
         weight: What a step counts: a tensor, its name, or a number. None: the length of the first
@@ -100,10 +98,6 @@ def epoch_metrics(state: str, name: str | None = None) -> Tensor:
     torchmetrics, or ``compute`` and ``empty``, as those of clu. The first step of the next epoch
     resets it. The same call returns the same tensor again.
 
-        graph = rh.jax.graph(train_step, data=loader, model=model, metrics=nnx.MultiMetric(...))
-        with graph.as_default():
-            hooks = [rh.CallHook(print, [rh.epoch_metrics("metrics")], every_n_epochs=1)]
-
     Args:
         state: The name of the state or object.
         name: The name of the tensor; None: ``"epoch_metrics/"`` and ``state``.
@@ -143,11 +137,6 @@ def _metrics(graph: Graph, epoch: Tensor, state: str, name: str) -> Tensor:
 
 def reset_each_epoch(state: str) -> None:
     """Give a state of the step its initial value again in each epoch, before its first step.
-
-        hidden = torch.zeros(1, 20, 64)
-        graph = rh.torch.graph(train_step, ["loss"], data=windows, model=model, hidden=hidden)
-        with graph.as_default():
-            rh.reset_each_epoch("hidden")
 
     Args:
         state: The name of the state. A function that makes its first value may be called again,

@@ -141,22 +141,11 @@ class Graph(BaseGraph):
         control_inputs: Iterable[Operation] = (),
         effect: Effect = Effect.NONE,
     ) -> Operation:
-        """Add an operation that computes ``fn(*args)``.
+        """Add an ``Operation`` that computes ``fn(*args)``, in which tensors stand for their values.
 
-        Args:
-            kind: Its type, such as ``"Call"``.
-            fn: The function; None if there is nothing to compute.
-            args: Its arguments, in which tensors stand for their values.
-            name: Put under the current name scope and made unique.
-            num_outputs: How many values ``fn`` returns.
-            placement: Where it may be computed.
-            assigns: A variable that gets the result; ``fn`` takes its old value before ``args``.
-            control_inputs: Operations that are run whenever this one is.
-            effect: What it does beside computing a value.
-
-        Raises:
-            RuntimeError: If the graph is finalized.
-            ValueError: For a tensor of another graph.
+        ``name`` is put under the current name scope and made unique. ``fn`` returns ``num_outputs``
+        values. ``control_inputs`` are run whenever this operation is. Raises RuntimeError if the
+        graph is finalized, ValueError for a tensor of another graph.
         """
         if self._finalized:
             raise RuntimeError(
