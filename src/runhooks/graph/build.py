@@ -86,7 +86,15 @@ def placeholder(
         shape: That of the values, with None for any size. None: any; if ``dtype`` is None too, any
             pytree of arrays.
     """
-    return _placeholder("Placeholder", None, name, dtype, shape, Placement.HOST)
+    kind = "Placeholder"
+    name = kind if name is None else check_name(name)
+    arguments.instance(Sequence, shape=shape)
+    for size in shape or ():
+        arguments.whole(0, shape=size)
+    expected = (None if dtype is None else np.dtype(dtype), None if shape is None else tuple(shape))
+    graph = get_default_graph()
+    op: Operation = graph.add(kind, None, expected, name=name, placement=Placement.HOST)
+    return op.outputs[0]
 
 
 def placeholder_with_default(
@@ -101,26 +109,15 @@ def placeholder_with_default(
         shape: The shape of values that are fed, with None for any size. None: any.
         name: The name of its operation; the tensor has ``":0"`` added.
     """
-    value = _with_constants(get_default_graph(), default)
-    return _placeholder(
-        "PlaceholderWithDefault", lambda dtype, shape: value, name, None, shape, Placement.ENGINE
-    )
-
-
-def _placeholder(
-    kind: str,
-    fn: Callable[..., Any] | None,
-    name: str | None,
-    dtype: npt.DTypeLike | None,
-    shape: Sequence[int | None] | None,
-    placement: Placement,
-) -> Tensor:
+    kind = "PlaceholderWithDefault"
     name = kind if name is None else check_name(name)
     arguments.instance(Sequence, shape=shape)
     for size in shape or ():
         arguments.whole(0, shape=size)
-    expected = (None if dtype is None else np.dtype(dtype), None if shape is None else tuple(shape))
-    op: Operation = get_default_graph().add(kind, fn, expected, name=name, placement=placement)
+    graph = get_default_graph()
+    value = _with_constants(graph, default)
+    expected = (None, None if shape is None else tuple(shape))
+    op: Operation = graph.add(kind, lambda dtype, shape: value, expected, name=name)
     return op.outputs[0]
 
 

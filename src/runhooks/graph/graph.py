@@ -141,7 +141,7 @@ class Graph(BaseGraph):
         control_inputs: Iterable[Operation] = (),
         effect: Effect = Effect.NONE,
     ) -> Operation:
-        """Add an ``Operation`` that computes ``fn(*args)``, in which tensors stand for their values.
+        """Add an ``Operation`` that computes ``fn(*args)``; tensors stand for their values.
 
         ``name`` is put under the current name scope and made unique. ``fn`` returns ``num_outputs``
         values. ``control_inputs`` are run whenever this operation is. Raises RuntimeError if the
