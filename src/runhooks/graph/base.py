@@ -101,10 +101,7 @@ class Framework:
         return isinstance(error, AbortedError | UnavailableError)
 
     def leaves(self, value: Any) -> dict[str, Any]:
-        """Return the leaves of a value by path: ``"layers/0/kernel"``, or ``""`` for a bare leaf.
-
-        By default those in dicts, lists and tuples.
-        """
+        """Return the leaves by path: ``"layers/0/kernel"``, or ``""`` for a bare leaf."""
         return dict(walk(value, of=builtin_container_of))
 
     def constant(self, value: Any) -> Any:

@@ -121,10 +121,7 @@ class Engine(Framework):
         raise NotImplementedError
 
     def flat(self, value: Any) -> tuple[list[Any], Any]:
-        """Return the parts of a value that bound bodies take and return, and its structure.
-
-        By default the value is its only part.
-        """
+        """Return the parts of a value that bound bodies take and return, and its structure."""
         return [value], None
 
     def whole(self, structure: Any, parts: Sequence[Any]) -> Any:
@@ -195,10 +192,9 @@ class Engine(Framework):
         return value
 
     def random_key(self, seed: int, stream: int, runs: Any) -> Any:
-        """Return the random key of a run, before which ``runs`` have drawn one.
+        """Return the random key of a run, before which ``runs``, as of ``integer``, have drawn one.
 
         ``seed`` and ``stream``, which tells the keys of a graph apart, have 32 bits, unsigned.
-        ``runs`` is as of ``integer``.
         """
         raise NotImplementedError
 

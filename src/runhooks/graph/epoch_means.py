@@ -28,9 +28,8 @@ def epoch_mean(
 ) -> Tensor:
     """Return a tensor: the mean of ``tensor`` over the epoch so far, with the step of the run.
 
-    In a run that makes no step behind ``tensor``, it is the mean that the last one has left. Of
-    several ranks it is the mean of all, which have to ask for it in the same run. The mean of a
-    million values is right to 1e-7. The same call returns the same tensor again.
+    All ranks have to ask for it in the same run. The mean of a million values is right to 1e-7. The
+    same call returns the same tensor again.
 
     One that a resumed training did not have before is the mean of the rest of the epoch, as a
     warning says; but on a ``tf.Graph``, a ``tf.train.Saver`` restores only what was saved.
@@ -94,9 +93,7 @@ def _mean_of_all_ranks(engine: Engine, name: str, sums: Any, step: Any) -> Any:
 def epoch_metrics(state: str, name: str | None = None) -> Tensor:
     """Return a tensor: what the metric objects of a step have computed over the epoch so far.
 
-    ``state``, which the step updates, has ``compute`` and ``reset``, as metrics of flax nnx or
-    torchmetrics, or ``compute`` and ``empty``, as those of clu. The first step of the next epoch
-    resets it. The same call returns the same tensor again.
+    The first step of the next epoch resets them. The same call returns the same tensor again.
 
     Args:
         state: The name of the state or object.
