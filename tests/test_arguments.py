@@ -84,6 +84,7 @@ def test_what_is_wrong_is_named_with_the_rule(check, error, message):
         (lambda: rh.MonitoredSession(stop_grace_period_secs="a"), "stop_grace_period_secs"),
         (lambda: rh.placeholder(shape=5), "shape"),
         (lambda: rh.placeholder(shape=(-1,)), "shape"),
+        (lambda: rh.placeholder_with_default(0.0, shape=(-1,)), "shape"),
         (lambda: rh.call(len, [], num_outputs="2"), "num_outputs"),
         (lambda: rh.RecoveryPolicy(first_wait_secs=5, longest_wait_secs=1), "longest_wait_secs"),
         (lambda: rh.Scaffold(saver=5), "saver"),

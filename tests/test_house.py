@@ -89,7 +89,6 @@ PROBES = {
         ("graph.engine", "part.shape"),
         ("graph.epoch_means", "found.persistent"),
         ("graph.epoch_means", "metrics.<name>"),
-        ("graph.epoch_means", "metrics.compute"),
         ("graph.epoch_means", "metrics.reset"),
         ("hooks.evaluation", "value.shape"),
         ("graph.build", "fn.__name__"),

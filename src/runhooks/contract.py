@@ -63,8 +63,8 @@ from runhooks.arrays.shards import Share
 from runhooks.arrays.trees import as_dict
 from runhooks.graph import nest
 from runhooks.graph.base import ClosedSessionError, Framework, Resized, StepPart
-from runhooks.graph.epochs import Epochs
 from runhooks.graph.nest import KnownFetches
+from runhooks.graph.sources import Epochs
 from runhooks.trigger import Due
 
 if TYPE_CHECKING:

@@ -25,23 +25,22 @@ def graph(
 
         graph = rh.graph(train_step, weights=np.zeros(2), data=batches)
 
-    Outputs, arguments, states (as before the run) and all their parts can be fetched by name:
-    ``"loss"``, ``"grads/dense/kernel"``, ``"state/params/dense/kernel"``; ``graph[name]`` is the
-    tensor. ``docs/train-step.md`` has all forms of inputs and results.
+    Outputs, arguments, states (as before the run) and all their parts can be fetched by name, as
+    ``"state/params/dense/kernel"``; ``graph[name]`` is the tensor. ``docs/train-step.md`` has all
+    forms of inputs and results.
 
     Args:
         train_step: Takes states and data, and returns the new states, in the order of the
-            parameters, and then its outputs: ``return state, {"loss": loss}``; or all of them by
-            name.
+            parameters, and then its outputs: ``return state, {"loss": loss}``; or all by name.
         outputs: Names for unnamed outputs, in order; or for all elements of the result, including
             the states: ``["loss", "state"]``. Default: ``"output"``, or ``"output/0"`` and on.
         name: The name of the operation that makes a step and increases the global step.
         data: The source of the other parameters without a default, as for ``rh.inputs``. None: each
             is a placeholder. ``step`` or ``global_step`` receives the global step, ``key`` or
             ``rng`` a fresh random key in each run.
-        epochs: How often to go through ``data``, as for ``rh.inputs``.
-        steps_per_epoch: How many steps count as an epoch, where ``data`` do not tell.
-        engine: The engine of the graph, as for ``rh.Graph``.
+        epochs: As for ``rh.inputs``.
+        steps_per_epoch: As for ``rh.inputs``.
+        engine: As for ``rh.Graph``.
         **state: The states by parameter: a pytree of arrays; a function without arguments that
             returns one at each start, or that returns a tensor, whose value the parameter receives
             in each run; or a random generator, which is not returned.

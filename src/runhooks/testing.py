@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple
 
 from runhooks import clock
@@ -54,13 +53,8 @@ class FakeClock:
         self._installed.__enter__()
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._installed.__exit__(exc_type, exc, traceback)
+    def __exit__(self, *error: Any) -> None:
+        self._installed.__exit__(*error)
 
 
 class RecordingHook(SessionRunHook):
@@ -124,7 +118,7 @@ class RecordingHook(SessionRunHook):
 
 
 class RecordedValue(NamedTuple):
-    """A value of an event file: a float for a scalar, else the bytes of its ``Summary.Value``."""
+    """A value of an event file, as ``read_events`` says."""
 
     step: int
     tag: str
@@ -136,7 +130,7 @@ def read_events(path: str | os.PathLike[str]) -> list[RecordedValue]:
     """Return the values of an event file, or of those of a directory, in order.
 
     They have ``step``, ``tag``, ``value`` (a float for a scalar, else the bytes of its
-    ``Summary.Value``) and ``wall_time``. What a session wrote again after a recovery comes twice.
+    ``Summary.Value``) and ``wall_time``. What was written again after a recovery comes twice.
 
     Raises:
         FileNotFoundError: If there is nothing at ``path``.

@@ -573,3 +573,22 @@ def test_a_state_without_compute_is_refused_in_the_run():
         with pytest.raises(TypeError, match=r"'total' must have compute\(\)"):
             with rh.Session() as session:
                 session.run(["train_op", value])
+
+
+def test_an_object_that_is_only_emptied_is_refused():
+    torch = pytest.importorskip("torch")
+
+    class Emptied(torch.nn.Module):
+        def compute(self):
+            return 0.0
+
+        def empty(self):
+            return Emptied()
+
+    def step(batch):
+        return {"loss": torch.as_tensor(batch).mean()}
+
+    graph = rh.torch.graph(step, ["loss"], data=BATCHES, metrics=Emptied())
+    with graph.as_default():
+        with pytest.raises(TypeError, match=r"'metrics' must have compute\(\) and reset\(\), got"):
+            rh.epoch_metrics("metrics")

@@ -291,7 +291,7 @@ def test_session_outside_of_the_graph_is_told_to_enter_it():
             "data must be an iterable, a function",
         ),
         (lambda: rh.graph(count, state=0, x=0, data=[X]), "data must be left out"),
-        (lambda: rh.graph(lambda w, *x: w, w=0, data=[X]), "needs a name, .* \\*batch and"),
+        (lambda: rh.graph(lambda w, *x: w, w=0, data=[X]), "needs a name and .* \\*batch and"),
         (lambda: rh.graph(count, state=0, data=iter([X]), epochs=2), "epochs must be left out"),
         (lambda: rh.graph(count, name="train op", state=0), "name must"),
     ],

@@ -85,7 +85,10 @@ def test_what_could_be_read_before_is_named_when_it_cannot(tmp_path):
     with pytest.raises(OSError, match="cannot read 1") as caught:
         train(ReadingsWithLength({1, 2}), tmp_path)
     told = " ".join(caught.value.__notes__)
-    assert "element 2 of this epoch, which was there when the first 5 were drawn" in told
+    assert (
+        "element 2 of this epoch, which must be readable to be skipped, as 5 were drawn before"
+        in told
+    )
     assert "rh.InitFrom" in told
 
 

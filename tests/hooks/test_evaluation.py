@@ -547,6 +547,16 @@ def test_names_for_its_results(trained):
 
 
 @pytest.mark.every_engine
+def test_a_result_of_none_is_refused_by_its_name(trained):
+    def test_step(w, x, y):
+        return None, x.mean()
+
+    test = rh.EvaluationHook(test_step, BATCHES, every_n_epochs=1, outputs=["skipped", "x"])
+    with pytest.raises(TypeError, match="'skipped' must be a real number, got None"):
+        train(test)
+
+
+@pytest.mark.every_engine
 @pytest.mark.parametrize("dropped", [1, 2])
 def test_metrics_of_a_dropped_evaluation_are_nan_to_hooks_of_the_step_which_is_saved(
     dropped, trained, tmp_path

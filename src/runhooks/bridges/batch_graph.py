@@ -152,15 +152,11 @@ class BatchGraph(ValueGraph):
     def __init__(self, values: BatchValues, engine: BatchEngine) -> None:
         super().__init__(engine)
         self.exposed = values
-        self._tensors = BatchTensors(self, values)
+        self.values = BatchTensors(self, values)
         self._checked: set[Any] = set()
         with self.as_default():
             get_or_create_global_step()
             self.batch = group(name=BATCH)
-
-    @property
-    def values(self) -> BatchTensors:
-        return self._tensors
 
     @property
     def title(self) -> str:

@@ -93,24 +93,21 @@ class TorchBatchGraph(BatchGraph):
     """
 
     exposed: TorchValues
+    values: _AllTensors
 
     def __init__(self, values: TorchValues) -> None:
         self._objects = TorchObjects({})
         self._capturing = _CapturingEngine(lambda: self._objects)
         super().__init__(values, self._capturing)
-        self._all = _AllTensors(self, values)
+        self.values = _AllTensors(self, values)
         self._captures: dict[Any, tuple[Operation, ...]] = {}
         self._installed = ExitStack()
-
-    @property
-    def values(self) -> _AllTensors:
-        return self._all
 
     def take(self, model: nn.Module | None, optimizers: Sequence[Optimizer]) -> None:
         """Expose a model, as ``model``, and its optimizers, as ``optimizer``, ``optimizer_1``."""
         named = {f"optimizer_{i}" if i else "optimizer": it for i, it in enumerate(optimizers)}
         self._objects = TorchObjects({**({} if model is None else {"model": model}), **named})
-        self._all.objects = ObjectTensors(self, self._objects)
+        self.values.objects = ObjectTensors(self, self._objects)
         # What was made of names may belong to the objects of before.
         self._captures = {}
         self._checked.clear()

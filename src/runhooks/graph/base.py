@@ -24,8 +24,8 @@ class GraphKeys:
 
     #: What checkpoints hold.
     GLOBAL_VARIABLES = "variables"
-    #: Variables that no checkpoint holds, such as the totals of a metric: each session, also one
-    #: that replaces a lost one, begins with their initial values.
+    #: Variables that no checkpoint holds, such as the totals of a metric: each session begins with
+    #: their initial values.
     LOCAL_VARIABLES = "local_variables"
     TRAINABLE_VARIABLES = "trainable_variables"
     GLOBAL_STEP = "global_step"
@@ -44,13 +44,13 @@ class GraphKeys:
     EVALUATION_INPUTS = "evaluation_inputs"
     #: Operations of every run that makes a step and computes what they need.
     STEP_UPDATES = "step_updates"
-    #: What the first run of an epoch does first: operations, functions without arguments, and
-    #: variables, which get their initial values.
+    #: What the first run of an epoch does first: operations, functions, and variables, which get
+    #: their initial values.
     EPOCH_RESETS = "epoch_resets"
 
 
 class Log(Protocol):
-    """The part of a logger that hooks use."""
+    """What hooks use of a logger."""
 
     def info(self, msg: str, *args: Any) -> None: ...
 
@@ -60,7 +60,7 @@ class Log(Protocol):
 
 
 class RunTrace(Protocol):
-    """Traces single runs; a traced one needs the run options ``options``."""
+    """Traces single runs, which need the run options ``options``."""
 
     @property
     def options(self) -> Any: ...
@@ -78,7 +78,7 @@ class ClosedSessionError(RuntimeError):
 
 
 class Framework:
-    """A framework, whether runhooks runs graphs for it or it runs its own."""
+    """A framework, which runhooks runs graphs for, or which runs its own."""
 
     name: ClassVar[str]
 
@@ -101,32 +101,35 @@ class Framework:
         return isinstance(error, AbortedError | UnavailableError)
 
     def leaves(self, value: Any) -> dict[str, Any]:
-        """Return the leaves of a value by path: ``"layers/0/kernel"``, or ``""`` for a bare leaf.
-
-        By default those in dicts, lists and tuples.
-        """
+        """Return the leaves by path: ``"layers/0/kernel"``, or ``""`` for a bare leaf."""
         return dict(walk(value, of=builtin_container_of))
+
+    def constant(self, value: Any) -> Any:
+        """Return an array among the arguments of a call, put where the engine computes."""
+        return value
+
+    def check_initial(self, name: str, value: Any) -> None:
+        """Raise TypeError if a variable cannot begin with ``value``; a function is not called."""
 
     def memory(self) -> dict[str, int]:
         """Return statistics of the devices, as ``{"cuda:0/allocated_bytes": 1}``; do not wait."""
         return {}
 
     def details(self) -> dict[str, str]:
-        """Return what a report on an installation says of it, by title; may start devices."""
+        """Return what ``runhooks doctor`` says of it, by title; may start devices."""
         return {}
 
     def message(self, message: Any) -> Any:
-        """Return a ``Summary`` or ``SessionLog`` as the framework's own writers take it."""
+        """Return a ``Summary`` or ``SessionLog`` as the framework's writers take it."""
         return message
 
     def share_event_file(self, writer: Any, directory: str | os.PathLike[str]) -> None:
         """Let the framework's own writers of ``directory`` write to the file of ``writer``."""
 
     def start_profile(self, folder: Path, step: int) -> Callable[[], Path] | None:
-        """Start the profiler; return what stops it and returns the path of the profile.
+        """Start the profiler, if any; return what stops it and returns the path of the profile.
 
-        ``folder`` exists; ``step``, the first one in the profile, is for the name of its file.
-        None: there is no profiler. Raises RuntimeError if one is running already.
+        ``folder`` exists; ``step`` is the first one. Raises RuntimeError if one is running already.
         """
         return None
 
@@ -139,7 +142,7 @@ class Framework:
         show_dataflow: bool,
         show_memory: bool,
     ) -> RunTrace | None:
-        """Return what traces single runs in place of ``start_profile``; None: nothing does.
+        """Return what traces single runs in place of ``start_profile``, if anything does.
 
         It writes files to ``folder``, and ``graph`` and events to the event file of ``output_dir``.
         """
@@ -172,11 +175,11 @@ class SessionOpener:
         return place
 
     def fill_scaffold(self, scaffold: Any) -> None:
-        """Give ``scaffold`` the defaults it lacks; the graph may be added to for the last time."""
+        """Give ``scaffold`` the defaults it lacks; this may add to the graph."""
         raise NotImplementedError
 
     def default_local_init_op(self) -> Any:
-        """Return the operation that every session runs unless its scaffold names another."""
+        """Return what every session runs unless its scaffold names another."""
         return None
 
     def open_chief(
@@ -208,8 +211,8 @@ class SessionOpener:
 class Resized(NamedTuple):
     """What ``rank`` of ``size`` has to know of a checkpoint that ``saved`` ranks have saved.
 
-    Random states begin with ``seed``, the same on all. The arrays in ``differing``, of which ranks
-    had other values than the chief, get those of the chief.
+    Random states begin with ``seed``, the same on all. The arrays in ``differing``, which differed
+    between ranks, get the values of the chief.
     """
 
     saved: int
@@ -219,7 +222,7 @@ class Resized(NamedTuple):
     differing: frozenset[str] = frozenset()
 
     def seed_of(self, name: str) -> int:
-        """Return the seed of this rank's random generator ``name``: 63 bits."""
+        """Return the seed of this rank's generator ``name``: 63 bits."""
         entropy = [self.seed, self.rank, *name.encode()]
         return int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0]) >> 1
 
@@ -227,30 +230,27 @@ class Resized(NamedTuple):
 #: The prefix of the names of the objects' states in a snapshot.
 OBJECT_STATES = "objects/"
 
-#: Two objects of graphs of ``rh.torch``: the states of random generators, and gradients that are
-#: not applied yet.
+#: Objects of graphs of ``rh.torch``: states of random generators, and gradients not applied yet.
 RANDOM_STATES, PENDING = "random", "gradients"
 
 #: The key of the versions of its classes in the state of a module.
 MODULE_VERSIONS = "metadata"
 
-#: ``(STANDS_FOR_ARRAY, name)`` in a state stands for the array of that name, with strides behind
-#: it if these are not C's.
+#: ``(STANDS_FOR_ARRAY, name)`` in a state stands for an array; strides follow if not C's.
 STANDS_FOR_ARRAY = "runhooks.tensor"
 
 
 def stands_for_array(value: Any) -> bool:
     """Return whether ``value``, in a state, stands for an array."""
-    if type(value) is not tuple or len(value) not in (2, 3):
-        return False
-    return type(value[0]) is str and value[0] == STANDS_FOR_ARRAY
+    is_tuple = type(value) is tuple and len(value) in (2, 3)
+    return is_tuple and type(value[0]) is str and value[0] == STANDS_FOR_ARRAY
 
 
 Arrays = Mapping[str, NDArray[Any]]
 
 
 class StatefulObjects(Protocol):
-    """Objects that the steps of a graph change in place: the same ones in all its sessions."""
+    """Objects that the steps of a graph change in place, in all its sessions."""
 
     @property
     def names(self) -> list[str]:
@@ -258,10 +258,10 @@ class StatefulObjects(Protocol):
 
     @property
     def changed(self) -> bool:
-        """Whether a step was begun since they were last loaded or ``settle`` was called."""
+        """Whether a step was begun since they were last loaded or settled."""
 
     def settle(self) -> None:
-        """Take their present state as the one that a session begins with."""
+        """Let sessions begin with their present state."""
 
     def save(
         self, into: Arrays | None = None, share: Share | None = None
@@ -274,13 +274,13 @@ class StatefulObjects(Protocol):
         """
 
     def is_spread(self, name: str) -> bool:
-        """Return whether ranks hold parts of the value ``name``, so that all must ask for it."""
+        """Return whether ranks hold parts of the value ``name``: all must ask for it."""
 
     def owns(self, name: str) -> bool:
         """Return whether an array of that name would be one of theirs."""
 
     def preserved(self) -> AbstractContextManager[None]:
-        """Put training modes back at the end of the block, generators at that of the outermost."""
+        """Put training modes back after the block, generators after the outermost."""
 
     def loader(
         self,
@@ -294,8 +294,7 @@ class StatefulObjects(Protocol):
         """Return a function that loads what ``save`` returned.
 
         ``arrays`` may be ``ArraySource`` objects; if ``is_given``, nothing else uses their memory.
-        ``only`` are the names of the objects to load; None: all. Raises ValueError if the states do
-        not fit, and changes nothing then.
+        ``only`` names the objects to load; None: all. Raises ValueError if the states do not fit.
         """
 
     def read(self, name: str) -> dict[str, NDArray[Any]]:
@@ -313,19 +312,13 @@ class StatefulObjects(Protocol):
     def averages(self, name: str, parts: Collection[str]) -> Callable[[float], None]:
         """Keep moving averages of ``parts``, saved as ``"<name>/<part>"``; the same if asked again.
 
-        Return what moves them towards the present values, by a weight as of ``Engine.average``.
-        Raises ValueError if nothing has the name of a part, or if ``name`` is taken.
+        Return what moves them by a weight as of ``Engine.average``. Raises ValueError if nothing
+        has the name of a part, or if ``name`` is taken.
         """
 
 
-class Unknown(Enum):
-    """The type of ``UNKNOWN``."""
-
-    UNKNOWN = "unknown"
-
-
 #: The form of a tensor that nobody knows before a run.
-UNKNOWN = Unknown.UNKNOWN
+UNKNOWN: Any = object()
 
 
 class RunEffects(NamedTuple):
@@ -356,6 +349,12 @@ class BaseGraph:
     Methods without a text here are those of ``Graph``.
     """
 
+    #: The current name scope with its "/"; "" if its framework keeps it.
+    scope = ""
+
+    _users = 0
+    _is_final = False
+
     @property
     def engine(self) -> Framework:
         raise NotImplementedError
@@ -378,16 +377,28 @@ class BaseGraph:
     def as_default(self) -> AbstractContextManager[Any]:
         raise NotImplementedError
 
-    def in_use(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
         """Mark it as being run inside the ``with`` block.
 
-        If it was finalized inside, it can be added to again when its last user has left, as in
-        TensorFlow: the hooks of the next session may do so.
+        If it was finalized inside, it can be added to again when its last user has left.
         """
-        raise NotImplementedError
+        if self._users == 0:
+            self._is_final = self.finalized
+        self._users += 1
+        try:
+            yield
+        finally:
+            self._users -= 1
+            if self._users == 0 and not self._is_final:
+                self.reopen()
 
     def finalize(self) -> None:
         """Make it read-only: adding to it raises RuntimeError from now on."""
+        raise NotImplementedError
+
+    def reopen(self) -> None:
+        """Undo ``finalize``."""
         raise NotImplementedError
 
     @property
@@ -399,12 +410,11 @@ class BaseGraph:
         raise self.not_ours(str(kwargs.get("name")))
 
     def not_ours(self, name: str) -> TypeError:
-        """Return the error for adding ``name`` to a graph of its framework alone."""
         return TypeError(f"{name!r} cannot be added to the default graph, which is {self.whose}")
 
     @property
     def whose(self) -> str:
-        """Whose it is, and how to have one of ours: the end of a message."""
+        """The end of a message: whose it is, and how to have one of ours."""
         framework = self.engine.title
         return (
             f"{framework}'s: build it with {framework}, or enter a graph of runhooks, with "
@@ -412,23 +422,11 @@ class BaseGraph:
         )
 
     def form_of(self, tensor: Any) -> Any:
-        """Return the value of ``tensor`` with shapes and dtypes in place of arrays, or UNKNOWN."""
+        """Return ``tensor`` with shapes and dtypes for arrays, or UNKNOWN."""
         return UNKNOWN
-
-    def constant(self, value: Any) -> Any:
-        """Return an array among the arguments of an operation, put where the graph computes."""
-        return value
 
     def check_text(self, text: str) -> None:
         """Raise TypeError if ``text``, an argument of an operation, is the name of a value."""
-
-    def check_initial(self, name: str, value: Any) -> None:
-        """Raise TypeError if ``value`` cannot be the initial value of a variable."""
-
-    @property
-    def scope(self) -> str:
-        """The current name scope with its "/"; "" outside any, or if its framework keeps it."""
-        return ""
 
     def name_scope(self, name: str) -> AbstractContextManager[str]:
         raise NotImplementedError
@@ -436,7 +434,7 @@ class BaseGraph:
     def unique_tag(self, name: str) -> str:
         raise self.not_ours(name)
 
-    def add_assignment(self, variable: Any, value: Any, *, increment: bool, name: str) -> Any:
+    def add_assignment(self, variable: Any, kind: str, value: Any, name: str | None) -> Any:
         raise NotImplementedError
 
     def add_epoch_mean(self, tensor: Any, weight: Any, name: str | None) -> Any:
@@ -471,16 +469,13 @@ class BaseGraph:
         raise NotImplementedError
 
     def check_run(self, fetches: Any, feed_keys: Iterable[Any] = ()) -> None:
-        """Raise ValueError or TypeError if a run of ``fetches``, fed ``feed_keys``, cannot be made.
-
-        Frameworks that check only in the run raise nothing here.
-        """
+        """Raise ValueError or TypeError if a run cannot be made, if that is known before it."""
 
     def forget(self, names: Iterable[str]) -> None:
-        """Forget those of ``names`` that may mean nothing: a run that asked for them has failed."""
+        """Forget those of ``names``, of a run that has failed, which may mean nothing."""
 
     def is_defaulted(self, name: str) -> bool:
-        """Return whether a step has a parameter of that name, and it has its default."""
+        """Return whether it is a parameter of a step that has its default."""
         return False
 
     def effects_of(self, fetches: Any, feed_keys: Iterable[Any] = ()) -> RunEffects:
@@ -491,12 +486,8 @@ class BaseGraph:
         """Return what a run does to the global step; raises as ``check_run``."""
         return StepPart.WHOLE
 
-    def has_effect(self, element: Any) -> bool:
-        """Return whether ``element`` changes or reads the objects of the graph."""
-        return False
-
     def is_value(self, element: Any) -> bool:
-        """Return whether ``element`` is of a variable, or what a step takes or gives."""
+        """Return whether ``element`` is of a variable or object, or what a step takes or gives."""
         return False
 
     def preserved_objects(self) -> AbstractContextManager[None]:

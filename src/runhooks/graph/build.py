@@ -21,7 +21,7 @@ from runhooks.graph.nodes import (
     check_name,
     cleaned_name,
 )
-from runhooks.graph.source import FunctionIterable, Source
+from runhooks.graph.sources import FunctionIterable, Source
 
 #: Parameters of steps that get the global step.
 STEPS = ("global_step", "step")
@@ -59,7 +59,7 @@ def global_step(sess: Any, global_step_tensor: Variable | None = None) -> int:
 
     Args:
         sess: A session.
-        global_step_tensor: As in ``tf.compat.v1``; any other tensor than the step is fetched.
+        global_step_tensor: As in ``tf.compat.v1``; any other tensor is fetched.
 
     Raises:
         RuntimeError: If the graph has no global step.
@@ -86,14 +86,14 @@ def placeholder(
         shape: That of the values, with None for any size. None: any; if ``dtype`` is None too, any
             pytree of arrays.
     """
-    name = "Placeholder" if name is None else check_name(name)
+    kind = "Placeholder"
+    name = kind if name is None else check_name(name)
     arguments.instance(Sequence, shape=shape)
     for size in shape or ():
         arguments.whole(0, shape=size)
     expected = (None if dtype is None else np.dtype(dtype), None if shape is None else tuple(shape))
-    op: Operation = get_default_graph().add(
-        "Placeholder", None, expected, name=name, placement=Placement.HOST
-    )
+    graph = get_default_graph()
+    op: Operation = graph.add(kind, None, expected, name=name, placement=Placement.HOST)
     return op.outputs[0]
 
 
@@ -102,7 +102,7 @@ def placeholder_with_default(
 ) -> Tensor:
     """Return a tensor that a run may feed, and that is ``default`` in the others.
 
-    On JAX, the step is compiled once for each of the two.
+    On JAX, the step is compiled for each of the two.
 
     Args:
         default: An array, a number or a pytree of these. Do not change it afterwards.
@@ -112,6 +112,8 @@ def placeholder_with_default(
     kind = "PlaceholderWithDefault"
     name = kind if name is None else check_name(name)
     arguments.instance(Sequence, shape=shape)
+    for size in shape or ():
+        arguments.whole(0, shape=size)
     graph = get_default_graph()
     value = _with_constants(graph, default)
     expected = (None, None if shape is None else tuple(shape))
@@ -129,13 +131,13 @@ def call(
     """Return a tensor that calls ``fn`` with the values of ``args`` in every run that needs it.
 
     On the jax engine ``fn`` is traced and compiled, and must be pure. On the others it may change
-    the variables that it gets, which are copies, and nothing else in place.
+    in place the variables that it gets, which are copies, and nothing else.
 
     Args:
         fn: Any callable.
-        *args: Tensors, variables and constants, and lists, tuples and dicts of them. Do not change
-            arrays among them afterwards.
-        num_outputs: How many values ``fn`` returns, as a tuple or list if there are several.
+        *args: Tensors and constants, and lists, tuples and dicts of them. Do not change arrays
+            among them afterwards.
+        num_outputs: How many values ``fn`` returns, several as a tuple or list.
         name: The name of the operation; None: that of ``fn``.
         **kwargs: As ``args``, by parameter name; ``functools.partial`` binds parameters called
             ``num_outputs`` or ``name``.
@@ -153,7 +155,8 @@ def call(
     arguments.whole(0, num_outputs=num_outputs)
     if name is None:
         name = cleaned_name(getattr(fn, "__name__", type(fn).__name__).strip("<>"), "call")
-    graph = _graph_of((args, kwargs))
+    tensors = nest.tensors((args, kwargs))
+    graph = tensors[0].graph if tensors else get_default_graph()
     for arg in args:
         if isinstance(arg, str):
             graph.check_text(arg)
@@ -183,25 +186,22 @@ def inputs(
     At its end, a run raises ``OutOfRangeError``, which ends a monitored loop normally. An element
     counts as drawn even if its run then raises.
 
-    A resumed session goes on where the checkpoint was saved. A *stateful* source, with
-    ``state_dict`` and ``load_state_dict``, or ``get_state`` and ``set_state``, is given its state
-    before it is iterated: one from the end of an epoch must give no more elements of that epoch.
-    Other iterables must give the elements that are skipped in the same order again:
-    ``docs/resume.md`` says what is restored for that. An iterator without a state starts over, with
-    a warning. Without a checkpoint, a session sets a stateful iterable, and random generators that
-    are attributes of the source, back to where they were when it was first opened.
+    A resumed session goes on where the checkpoint was saved, as ``docs/resume.md`` says. A
+    *stateful* source, with ``state_dict`` and ``load_state_dict``, or ``get_state`` and
+    ``set_state``, is given its state before it is iterated: one from the end of an epoch must give
+    no more elements of that epoch. Without a checkpoint, a session sets it, and random generators
+    that are attributes of the source, back to where they were when it was first opened.
 
     Args:
         source: An iterable, which each session iterates again; a function without arguments that
             returns one, called in each epoch; or a function of the step that returns one, called
-            with the global step (0 if there is none) at which the session first needs it. It is one
-            of the step if it needs an argument, or if its first parameter is called ``step`` or
-            ``global_step``. Runs that make no step should not draw from it, and cause a warning.
+            with the global step (0 if there is none) at which the session first needs it: one that
+            needs an argument, or whose first parameter is called ``step`` or ``global_step``. Runs
+            that make no step should not draw from it, and cause a warning.
         num_outputs: How many values each element has.
         name: The name of its operation, under which checkpoints store its position.
         epochs: How many times to go through an iterable; None: forever.
-        steps_per_epoch: How many steps are an epoch. None: it ends with the last element of the
-            first input of the graph.
+        steps_per_epoch: How many steps are an epoch. None: the elements of the first input are.
 
     Returns:
         A tensor, or a tuple of tensors if ``num_outputs`` is above 1.
@@ -221,10 +221,7 @@ def inputs(
 def add_inputs(
     source: Source, num_outputs: int, name: str, *, is_of_training: bool = True
 ) -> Operation:
-    """Add an operation to the default graph that draws from ``source``.
-
-    The first one of a training says when its epochs end; others are for evaluations.
-    """
+    """Add an operation that draws from ``source``; the first of a training has its epochs."""
     graph = get_default_graph()
     if not is_of_training:
         _check_own_place(graph, source)
@@ -244,12 +241,12 @@ def _check_own_place(graph: BaseGraph, source: Source) -> None:
         if op.type == "Inputs" and op not in theirs and source.shares_place(op.args[0]):
             raise ValueError(
                 f"data must be a loader of its own: {op.name!r} of the training draws from this "
-                "one, and a loader with a state_dict is at one place only"
+                "one, and its state_dict has one place only"
             )
 
 
 def set_steps_per_epoch(graph: BaseGraph, steps: int | None) -> None:
-    """Let so many steps be an epoch of ``graph``, unless it is None; ValueError: it has others."""
+    """Let so many ``steps``, if given, be an epoch of ``graph``; ValueError: it has others."""
     if steps is None:
         return
     arguments.whole(steps_per_epoch=steps)
@@ -263,7 +260,7 @@ def set_steps_per_epoch(graph: BaseGraph, steps: int | None) -> None:
 def checked_source(
     argument: str, source: Any, epochs: int | None
 ) -> Iterable[Any] | Callable[[int], Iterable[Any]]:
-    """Return ``source`` as one for ``Source``: a function without arguments is an iterable.
+    """Return ``source`` for ``Source``: a function without arguments becomes an iterable.
 
     Raises TypeError or ValueError if it is none, or ``epochs`` does not go with it.
     """
@@ -283,13 +280,12 @@ def checked_source(
     if epochs != 1 and (by_step or hasattr(source, "__next__")):
         raise ValueError(
             f"epochs must be left out for an iterator or a function of the step, got {epochs!r}: "
-            "give a list, a loader, or a function without arguments that returns one"
+            "give an iterable, or a function without arguments that returns one"
         )
     return cast("Iterable[Any] | Callable[[int], Iterable[Any]]", source)
 
 
 def _takes_step(fn: Callable[..., Any]) -> bool:
-    """Return whether ``fn`` needs an argument, or its first one is called as the step is."""
     try:
         first = next(iter(inspect.signature(fn).parameters), None)
     except ValueError:  # some functions in C have no signature
@@ -316,13 +312,12 @@ def group(*operations: Tensor | Operation, name: str | None = None) -> Operation
             raise TypeError(f"group takes tensors and operations, got {part!r}")
     controls = [part.op if isinstance(part, Tensor) else part for part in operations]
     graph = controls[0].graph if controls else get_default_graph()
-    placement = Placement.HOST
     op: Operation = graph.add(
         "NoOp",
         None,
         name=name or "group",
         num_outputs=0,
-        placement=placement,
+        placement=Placement.HOST,
         control_inputs=controls,
     )
     return op
@@ -338,12 +333,7 @@ def _with_keywords(fn: Callable[..., Any]) -> Callable[..., Any]:
 def _with_constants(graph: BaseGraph, arg: Any) -> Any:
     if not any(isinstance(leaf, np.ndarray) for leaf in nest.leaves(arg)):
         return arg
-    return nest.map_leaves(graph.constant, arg)
-
-
-def _graph_of(args: Any) -> BaseGraph:
-    found = nest.tensors(args)
-    return found[0].graph if found else get_default_graph()
+    return nest.map_leaves(graph.engine.constant, arg)
 
 
 def _outputs(op: Operation) -> Any:

@@ -12,7 +12,7 @@ from runhooks.arrays import ArrayLibrary
 from runhooks.arrays.shards import ArraySource
 from runhooks.errors import add_note
 from runhooks.graph.base import Framework
-from runhooks.graph.nodes import OWN_UPDATES, Operation, Tensor, Variable
+from runhooks.graph.nodes import LATEST, UPDATE, Operation, Tensor, Variable
 from runhooks.graph.plan import Body
 from runhooks.near_names import with_article
 
@@ -26,7 +26,7 @@ class Kept(dict[Key, Value]):
     """A dict of what is made the first time that it is asked for."""
 
     def get_or_make(self, key: Any, make: Callable[[], Value]) -> Value:
-        """Return the value of ``key``, made now if there is none; never kept if unhashable."""
+        """Return the value of ``key``, made each time if that is unhashable."""
         try:
             return self[key]
         except (KeyError, TypeError):
@@ -61,7 +61,7 @@ class BoundBody:
             ``body.given``, one after the other. Returns a list of the new parts of
             ``body.assigned``, and one thing more, which ``fetched`` takes. Changes nothing.
             Raises ``AssignedError`` if it fails after old values were given up.
-        compilation: ``since`` is not None if something was compiled that is to be logged.
+        compilation: Whether there is something to ``log``: ``since`` is not None.
     """
 
     def __init__(
@@ -88,7 +88,6 @@ class AssignedError(Exception):
     """A run failed with ``error`` after it gave up old values; ``new``: the parts of new ones."""
 
     def __init__(self, new: Mapping[Variable, list[Any]], error: BaseException) -> None:
-        super().__init__(str(error))
         self.new = new
         self.error = error
 
@@ -97,7 +96,7 @@ class Engine(Framework):
     """A framework that computes the graphs of runhooks: extend it to bring another.
 
     ``runhooks.engines.EagerEngine`` is a base for those that call the user's functions one by one.
-    A *value* is what a variable holds: a pytree of arrays. ``name`` arguments are for messages.
+    A *value* is what a variable holds: a pytree of arrays. A ``name`` is for messages.
     """
 
     #: The adapter of the library whose arrays variables hold.
@@ -117,28 +116,19 @@ class Engine(Framework):
     ) -> BoundBody:
         """Return what computes ``body`` in a session.
 
-        ``structures`` are those that ``flat`` returns; ``shared`` is the engine's own, for all runs
-        of the graph.
+        ``structures`` are of ``flat``; ``shared`` is the engine's own, for all runs of the graph.
         """
         raise NotImplementedError
 
     def flat(self, value: Any) -> tuple[list[Any], Any]:
-        """Return the parts of a value that bound bodies take and return, and its structure.
-
-        The structure stays the same. By default the value is its only part.
-        """
+        """Return the parts of a value that bound bodies take and return, and its structure."""
         return [value], None
 
     def whole(self, structure: Any, parts: Sequence[Any]) -> Any:
         """Undo ``flat``."""
         return parts[0]
 
-    def constant(self, value: Any) -> Any:
-        """Return an array among the arguments of a call, put where the engine computes."""
-        return value
-
     def check_initial(self, name: str, value: Any) -> None:
-        """Raise TypeError if a variable cannot begin with ``value``; a function is not called."""
         leaves = self.leaves(value)
         if not callable(value) or list(leaves) != [""]:
             for path, leaf in leaves.items():
@@ -148,10 +138,7 @@ class Engine(Framework):
         """Raise TypeError if ``leaf`` is neither an array nor a number."""
 
     def initial(self, name: str, value: Any) -> Any:
-        """Return a copy of ``value`` as a variable holds it.
-
-        Raises TypeError if it holds something other than arrays and numbers.
-        """
+        """Return a copy of ``value`` as a variable holds it; TypeError: it is not of numbers."""
         raise NotImplementedError
 
     def conform(self, name: str, old: Any, new: Any) -> Any:
@@ -172,7 +159,7 @@ class Engine(Framework):
     def average(self, old: Any, new: Any, weight: Any) -> Any:
         """Return ``old``, a leaf of ``wide``, moved towards ``new`` by ``weight``, in its dtype.
 
-        A ``weight`` of 1 gives ``new``, and so does any for integers.
+        A ``weight`` of 1, or any for integers, gives ``new``.
         """
         raise NotImplementedError
 
@@ -181,45 +168,33 @@ class Engine(Framework):
         raise NotImplementedError
 
     def examples(self, *batch: Any) -> int:
-        """Return how many examples a batch has: the length of its first array; 1 if it has none."""
+        """Return how many examples a batch has: the length of its first array, or 1."""
         for part in batch:
-            shape = getattr(part, "shape", None)
-            if shape is None:
-                leaves = self.leaves(part).values()
-                shape = next((it for leaf in leaves if (it := getattr(leaf, "shape", ()))), ())
-            for size in shape:
-                return int(size)
+            leaves = [part] if hasattr(part, "shape") else self.leaves(part).values()
+            for leaf in leaves:
+                for size in getattr(leaf, "shape", None) or ():
+                    return int(size)
         return 1
 
     def new_sums(self) -> Any:
-        """Return the zeros in which ``add_to_sums`` adds up.
-
-        By default: the sum, what it lacks by rounding, the weight, and what that lacks.
-        """
+        """Return zeros: the sum, what it lacks by rounding, the weight, and what that lacks."""
         raise NotImplementedError
 
     def add_to_sums(self, name: str, sums: Any, value: Any, weight: Any) -> Any:
-        """Return new ``sums``, with the number ``value`` added as often as ``weight`` says.
-
-        Raises ValueError if ``value`` is not a single number.
-        """
+        """Return ``sums`` with ``value`` added by ``weight``; ValueError: it is not one number."""
         raise NotImplementedError
 
     def mean_of_sums(self, sums: Any) -> Any:
         return (sums[0] + sums[1]) / (sums[2] + sums[3])
 
     def integer(self, value: int) -> Any:
-        """Return an integer kept on the host, such as the global step, as the engine takes it.
-
-        Raises OverflowError if it is too large.
-        """
+        """Return an integer kept on the host as the engine takes it; OverflowError: too large."""
         return value
 
     def random_key(self, seed: int, stream: int, runs: Any) -> Any:
-        """Return the random key of a run.
+        """Return the random key of a run, before which ``runs``, as of ``integer``, have drawn one.
 
         ``seed`` and ``stream``, which tells the keys of a graph apart, have 32 bits, unsigned.
-        ``runs``, as of ``integer``, is how many runs have drawn one before.
         """
         raise NotImplementedError
 
@@ -227,7 +202,7 @@ class Engine(Framework):
         """Return when these values are computed; raise the error of the device."""
 
     def with_leaves(self, value: Any, leaves: Sequence[Any]) -> Any:
-        """Return ``value`` with its leaves, in the order of ``leaves()``, replaced."""
+        """Return ``value`` with other leaves, in the order of ``leaves()``."""
         raise NotImplementedError
 
     def is_leaf(self, value: Any) -> bool:
@@ -235,10 +210,7 @@ class Engine(Framework):
         return len(leaves) == 1 and leaves[0] is value
 
     def children(self, value: Any) -> dict[str, Any]:
-        """Return the parts of ``value`` one level down by key; empty if it is a leaf.
-
-        The keys down to a leaf, joined by ``"/"``, are its path in ``leaves``.
-        """
+        """Return the parts of ``value`` one level down, by the keys of which paths are made."""
         raise NotImplementedError
 
     def objects_of(self, value: Any) -> Sequence[Any]:
@@ -252,10 +224,7 @@ class Engine(Framework):
         """Raise ValueError if two of ``values``, by name, share a part that is changed in place."""
 
     def once(self, fn: Callable[..., Any], name: str) -> Callable[..., Any]:
-        """Return ``fn``, so that ``form`` and a compiled step call it once between them.
-
-        ``name`` is what profiles call it.
-        """
+        """Return ``fn``, called ``name`` in profiles, for one call by ``form`` and the step."""
         return fn
 
     def form(self, fn: Callable[..., Any], *args: Any) -> Any:
@@ -268,8 +237,7 @@ class Engine(Framework):
         """Return the leaves as NumPy arrays of their dtypes, in one batch; wait for the device.
 
         With ``into``, an array or None for each leaf, later runs neither change what is returned
-        nor are slowed down because it is held: what must be copied for that is copied into
-        these, where it fits.
+        nor are slowed down by it: what must be copied is copied into these, where it fits.
         """
         return self.arrays.to_host(leaves, into)
 
@@ -306,19 +274,16 @@ _LOADERS: dict[str, Callable[[], Engine]] = {}
 
 
 def register_engine(name: str, load: Callable[[], Engine]) -> None:
-    """Let ``Graph(engine=name)`` use the engine that ``load`` returns, called when one is made.
-
-    Raises ValueError if the name is taken.
-    """
+    """Let ``Graph(engine=name)`` use what ``load`` returns; ValueError: the name is taken."""
     if name in _LOADERS:
         raise ValueError(f"an engine named {name!r} is registered already")
     _LOADERS[name] = load
 
 
 def load_engine(name: str) -> Engine:
-    """Return the engine registered as ``name``.
+    """Return the engine registered as ``name``, or raise ValueError.
 
-    Raises ValueError if there is none, ImportError if its framework is not installed.
+    Raises ImportError if its framework is not installed.
     """
     if name not in _LOADERS:
         raise ValueError(f"engine must be one of {sorted(_LOADERS)}, got {name!r}")
@@ -332,8 +297,8 @@ Conform = Callable[[str, Any, Any], Any]
 class Ready(NamedTuple):
     """An operation made ready to be evaluated.
 
-    ``read`` returns its arguments, given the values of tensors; ``fn`` is its function, or what an
-    engine puts in its place; ``output`` is its only output, None if it has none, or several.
+    ``read`` returns its arguments of the values of tensors; ``fn`` may be an engine's own;
+    ``output`` is None unless it has just one.
     """
 
     op: Operation
@@ -348,13 +313,17 @@ def ready(
     reader: Callable[[Operation], Callable[[Values], tuple[Any, ...]]] | None = None,
 ) -> list[Ready]:
     """Make ``operations`` ready; ``reader`` returns what is used in place of ``read_args``."""
-    made = []
-    for op in operations:
-        assert op.fn is not None, "operations without a function are not evaluated"
-        output = op.outputs[0] if len(op.outputs) == 1 else None
-        read = op.read_args if reader is None else reader(op)
-        made.append(Ready(op, read, op.fn, op.assigns, output))
-    return made
+    return [
+        Ready(
+            op,
+            op.read_args if reader is None else reader(op),
+            op.fn,
+            op.assigns,
+            op.outputs[0] if len(op.outputs) == 1 else None,
+        )
+        for op in operations
+        if op.fn is not None
+    ]
 
 
 def evaluate(
@@ -365,8 +334,7 @@ def evaluate(
 ) -> dict[Variable, Any]:
     """Put the outputs of ``operations``, in order, into ``values``, but for those that are there.
 
-    ``variables`` are the values from before the run; return the new ones. Errors carry a note that
-    names the operation.
+    Return the new values of variables, of which ``variables`` has those from before the run.
     """
     assigned: dict[Variable, Any] = {}
     for op, read, fn, variable, output in operations:
@@ -376,7 +344,7 @@ def evaluate(
             else:
                 old = variables[variable]
                 result = fn(assigned.get(variable, old), *read(values))
-                if op.type not in OWN_UPDATES:
+                if op.type not in (UPDATE, LATEST):
                     result = conform(variable.op.name, old, result)
                 assigned[variable] = result
             if output is not None:
@@ -401,10 +369,10 @@ def outputs_of(op: Operation, result: Any) -> tuple[Any, ...]:
     if expected < 2:
         return (result,)[:expected]
     is_several = isinstance(result, tuple | list)
-    if not is_several or len(result) != expected:
-        got = len(result) if is_several else with_article(type(result).__name__)
-        raise ValueError(
-            f"{op.name!r} has num_outputs={expected}: it must give a tuple of {expected} values, "
-            f"got {got}"
-        )
-    return tuple(result)
+    if is_several and len(result) == expected:
+        return tuple(result)
+    got = len(result) if is_several else with_article(type(result).__name__)
+    raise ValueError(
+        f"{op.name!r} has num_outputs={expected}: it must give a tuple of {expected} values, "
+        f"got {got}"
+    )

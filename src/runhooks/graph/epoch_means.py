@@ -12,6 +12,7 @@ from runhooks.graph.build import call, get_global_step, update
 from runhooks.graph.engine import Engine
 from runhooks.graph.graph import Graph, own_graph
 from runhooks.graph.nodes import LATEST, Effect, Operation, Tensor, Variable, cleaned_name
+from runhooks.graph.plan import needed_for
 from runhooks.ranks import current_group
 from runhooks.trigger import no_epochs
 
@@ -27,24 +28,16 @@ def epoch_mean(
 ) -> Tensor:
     """Return a tensor: the mean of ``tensor`` over the epoch so far, with the step of the run.
 
-    Each run that makes the step behind ``tensor`` adds its value, where it is computed. Asked for
-    in the last run of an epoch, it is the mean of the epoch; in a run that makes no such step, the
-    mean that the last one has left. Sums are float64, or on JAX float32 with a compensation: the
-    mean of a million values is right to 1e-7. Of several ranks it is the mean of all, which have to
-    ask for it in the same run.
-
-    The same call returns the same tensor again, in the hooks of each session.
+    All ranks have to ask for it in the same run. The mean of a million values is right to 1e-7. The
+    same call returns the same tensor again.
 
     One that a resumed training did not have before is the mean of the rest of the epoch, as a
-    warning says. Not so on a ``tf.Graph``: its ``tf.train.Saver`` restores no other variables than
-    those that were saved.
-
-        hooks = [rh.LoggingTensorHook([rh.epoch_mean("loss")], trigger=rh.Trigger(every_epochs=1))]
+    warning says; but on a ``tf.Graph``, a ``tf.train.Saver`` restores only what was saved.
 
     Args:
         tensor: A tensor or its name: a single number in each step.
         weight: What a step counts: a tensor, its name, or a number. None: the length of the first
-            array in the batch, or 1 where there is none.
+            array in the batch, if any.
         name: The name of the mean; None: ``"epoch_mean/"`` and the name of ``tensor``.
 
     Raises:
@@ -56,7 +49,7 @@ def epoch_mean(
     graph = get_default_graph()
     if not isinstance(graph, Graph):
         return graph.add_epoch_mean(tensor, weight, name)  # type: ignore[no-any-return]
-    epoch = _epoch_of(graph, "epoch_mean")
+    graph, epoch = _graph_and_epoch("epoch_mean")
     value = _tensor(graph, tensor)
     counted = _tensor(graph, weight) if isinstance(weight, str) else weight
     full = name and graph.scope + name
@@ -100,14 +93,7 @@ def _mean_of_all_ranks(engine: Engine, name: str, sums: Any, step: Any) -> Any:
 def epoch_metrics(state: str, name: str | None = None) -> Tensor:
     """Return a tensor: what the metric objects of a step have computed over the epoch so far.
 
-    ``state``, which the step updates, has ``compute`` and ``reset``, as metrics of flax nnx or
-    torchmetrics, or ``compute`` and ``empty``, as those of clu. The value is that of ``compute()``
-    after the step of the run, or, in a run that makes none, after the last one. The first step of
-    the next epoch resets them. The same call returns the same tensor again.
-
-        graph = rh.jax.graph(train_step, data=loader, model=model, metrics=nnx.MultiMetric(...))
-        with graph.as_default():
-            hooks = [rh.CallHook(print, [rh.epoch_metrics("metrics")], every_n_epochs=1)]
+    The first step of the next epoch resets them. The same call returns the same tensor again.
 
     Args:
         state: The name of the state or object.
@@ -119,8 +105,7 @@ def epoch_metrics(state: str, name: str | None = None) -> Tensor:
             become known only in a run.
         RuntimeError: If the graph is finalized.
     """
-    graph = own_graph()
-    epoch = _epoch_of(graph, "epoch_metrics")
+    graph, epoch = _graph_and_epoch("epoch_metrics")
     name = name or f"epoch_metrics/{cleaned_name(state, 'metrics')}"
     metrics: Tensor = graph.added.get_or_make(
         ("epoch_metrics", state, graph.scope + name), lambda: _metrics(graph, epoch, state, name)
@@ -131,7 +116,7 @@ def epoch_metrics(state: str, name: str | None = None) -> Tensor:
 def _metrics(graph: Graph, epoch: Tensor, state: str, name: str) -> Tensor:
     found = graph.object_named(state)
     if found is not None:
-        _check_metrics(state, found)
+        _check_metrics(state, found, "reset")
         if callable(keep := getattr(found, "persistent", None)):
             keep(True)  # or the state_dict of torchmetrics is empty
         # Of torchmetrics, it gathers what the ranks have.
@@ -148,15 +133,7 @@ def _metrics(graph: Graph, epoch: Tensor, state: str, name: str) -> Tensor:
 
 
 def reset_each_epoch(state: str) -> None:
-    """Give a state of the step its initial value again in the first run of each epoch.
-
-    It is reset before the step, so hooks that act at the end of an epoch, savers and ``end`` still
-    find the value of the whole epoch.
-
-        hidden = torch.zeros(1, 20, 64)
-        graph = rh.torch.graph(train_step, ["loss"], data=windows, model=model, hidden=hidden)
-        with graph.as_default():
-            rh.reset_each_epoch("hidden")
+    """Give a state of the step its initial value again in each epoch, before its first step.
 
     Args:
         state: The name of the state. A function that makes its first value may be called again,
@@ -167,8 +144,7 @@ def reset_each_epoch(state: str) -> None:
             takes and returns anew.
         RuntimeError: If the graph is finalized.
     """
-    graph = own_graph()
-    epoch = _epoch_of(graph, "reset_each_epoch")
+    graph, epoch = _graph_and_epoch("reset_each_epoch")
     variable = _state(graph, state)
     graph.added.get_or_make(
         ("reset_each_epoch", variable), lambda: _reset_with(graph, epoch, variable)
@@ -190,21 +166,18 @@ def _state(graph: Graph, state: str) -> Variable:
 
 
 def _so_far(graph: Graph, variable: Variable) -> Tensor:
-    """Return what ``variable`` is after the updates of this run; it draws nothing."""
-    op = graph.add(LATEST, _same, name=f"{variable.op.name}/latest", assigns=variable)
+    """Return what ``variable`` is after the updates of this run."""
+    name = f"{variable.op.name}/latest"
+    op = graph.add(LATEST, lambda value: value, name=name, assigns=variable)
     graph.add_to_collection(GraphKeys.STEP_UPDATES, op)
     return op.outputs[0]
 
 
-def _same(value: Any) -> Any:
-    return value
-
-
-def _epoch_of(graph: Graph, what: str) -> Tensor:
-    epoch = graph.epoch
-    if epoch is None:
+def _graph_and_epoch(what: str) -> tuple[Graph, Tensor]:
+    graph = own_graph()
+    if (epoch := graph.epoch) is None:
         raise no_epochs(what)
-    return epoch
+    return graph, epoch
 
 
 def _tensor(graph: Graph, element: Tensor | str) -> Tensor:
@@ -218,38 +191,35 @@ def _tensor(graph: Graph, element: Tensor | str) -> Tensor:
 
 def _examples(graph: Graph, value: Tensor) -> Tensor | int:
     """Return the number of examples in the batch that ``value`` is computed of."""
-    seen: set[Operation] = set()
-    waiting = [value.op]
-    while waiting:
-        op = waiting.pop()
-        if op not in seen:
-            seen.add(op)
-            waiting += [tensor.op for tensor in op.inputs]
+    needed = needed_for(graph, value)  # all but placeholders
     data = graph.get_collection(GraphKeys.EPOCH_INPUT)
-    is_of_a_step = any(op.effect is Effect.STEP for op in seen)  # one of several may need no data
-    if data and (data[0] in seen or not is_of_a_step):
+    is_of_a_step = any(op.effect is Effect.STEP for op in needed)  # one of several may need no data
+    if data and (data[0] in needed or not is_of_a_step):
         batch = data[0].outputs
     else:
-        found = sorted((op for op in seen if op.type == "Placeholder"), key=lambda op: op.number)
-        batch = [op.outputs[0] for op in found]
+        behind = {value}.union(*(op.inputs for op in needed))
+        batch = sorted(
+            (it for it in behind if it.op.type == "Placeholder"), key=lambda it: it.op.number
+        )
     examples: Tensor | int = call(graph.engine.examples, *batch, name="examples") if batch else 1
     return examples
 
 
-def _check_metrics(state: str, metrics: Any) -> None:
-    if not callable(getattr(metrics, "compute", None)):
-        raise TypeError(f"{state!r} must have compute() and reset() or empty(), got {metrics!r}")
-    if not any(callable(getattr(metrics, name, None)) for name in ("reset", "empty")):
-        raise TypeError(f"{state!r} must have reset() or empty(), got {metrics!r}")
+def _check_metrics(state: str, metrics: Any, *resets: str) -> None:
+    names = ("compute", *resets)
+    has_compute, *has_reset = (callable(getattr(metrics, name, None)) for name in names)
+    if not has_compute or not any(has_reset):
+        either = "() or ".join(resets)
+        raise TypeError(f"{state!r} must have compute() and {either}(), got {metrics!r}")
 
 
 def _computed(state: str, metrics: Any) -> Any:
-    _check_metrics(state, metrics)
+    _check_metrics(state, metrics, "reset", "empty")
     return metrics.compute()
 
 
 def _reset(state: str, metrics: Any) -> Any:
-    _check_metrics(state, metrics)
+    _check_metrics(state, metrics, "reset", "empty")
     if callable(reset := getattr(metrics, "reset", None)):
         reset()
         return metrics

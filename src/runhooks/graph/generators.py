@@ -26,7 +26,7 @@ class GeneratorState:
     """A random generator as an endless iterable that gives it, with a state.
 
     Modules stand for the one that their functions share. Raises NotImplementedError for one without
-    a state, as a ``random.SystemRandom``.
+    a state.
     """
 
     def __init__(self, generator: Generator | ModuleType) -> None:
@@ -50,7 +50,7 @@ def is_generator(value: Any) -> bool:
 
 
 def has_generator_state(value: Any) -> bool:
-    """Return whether ``value`` is a generator of NumPy or Python, or a module that has one."""
+    """Return whether ``value`` is such a generator, or a module that has one."""
     return is_generator(value) or any(value is module for module, _ in _kinds())
 
 
@@ -90,16 +90,13 @@ class InputGenerators:
         self._moments = {"epoch": self._opened}
         self._kept = set(own)
 
-    def begin_epoch(self) -> None:
-        """Note the states before the iterable is iterated."""
-        self._moments = {"epoch": self.read()}
-
-    def begin_elements(self) -> None:
-        """Note the states before the first element is drawn."""
-        self._moments["first"] = self.read()
+    def note(self, moment: str) -> None:
+        """Note the states before the iterable is iterated, ``"epoch"``, or the first drawn."""
+        kept = {} if moment == "epoch" else self._moments
+        self._moments = {**kept, moment: self.read()}
 
     def position(self, others: Mapping[str, States]) -> dict[str, States]:
-        """Return the states of those that have moved; ``others``: of ``read`` at other moments."""
+        """Return the states of those that have moved; ``others`` are of other moments."""
         moments = {**self._moments, **others, "now": self.read()}
         for name in self._access.keys() - self._kept:
             if any(not _same(states[name], self._opened[name]) for states in moments.values()):
@@ -134,7 +131,7 @@ def own_generators(elements: Any) -> dict[str, GeneratorAccess]:
 
 
 def is_container(elements: object) -> TypeGuard[Iterable[Any]]:
-    """Return whether to iterate ``elements`` draws nothing and changes nothing."""
+    """Return whether to iterate ``elements`` draws and changes nothing."""
     return type(elements) in _CONTAINERS
 
 
@@ -155,7 +152,7 @@ def have_moved(before: States) -> bool:
 
 
 def remembered_generators(others: Iterable[Any] = ()) -> Callable[[], None]:
-    """Return a function that puts the generators that programs share, and ``others``, back."""
+    """Return what puts the generators that programs share, and ``others``, back."""
     own = [access for it in others if (access := _access(it)) is not None]
     states = [(access, access.get()) for access in (*_shared().values(), *own)]
 
@@ -168,7 +165,7 @@ def remembered_generators(others: Iterable[Any] = ()) -> Callable[[], None]:
 
 @contextmanager
 def generators_left_alone(others: Iterable[Any] = ()) -> Iterator[None]:
-    """Call what ``remembered_generators`` returns after the ``with`` block."""
+    """Put the ``remembered_generators`` back after the ``with`` block."""
     put_back = remembered_generators(others)
     try:
         yield
@@ -195,8 +192,8 @@ def holders(elements: Any) -> Iterator[tuple[str, Any]]:
 def generators_used(fn: Callable[..., Any]) -> dict[str, Any]:
     """Return the random generators among the variables that ``fn`` uses, and their attributes.
 
-    Its variables are the arguments of a ``partial``, the attributes of a method's object, what
-    ``fn`` closes over or finds in its module, and those of the functions there that it calls.
+    Those are the arguments of a ``partial``, the attributes of a method's object, and what ``fn``,
+    or a function of its module that it calls, closes over or finds there.
     """
     found: dict[str, Any] = {}
     waiting, seen = [fn], {id(fn)}

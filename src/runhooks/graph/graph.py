@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import threading
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cache, partial
 from typing import Any
@@ -22,8 +22,7 @@ from runhooks.graph.base import (
     get_default_graph,
 )
 from runhooks.graph.build import get_global_step, set_steps_per_epoch
-from runhooks.graph.engine import BoundBody, BoundedCache, Engine, Kept, load_engine, note_operation
-from runhooks.graph.epochs import EPOCH, epoch_operation
+from runhooks.graph.engine import BoundedCache, Engine, Kept, load_engine, note_operation
 from runhooks.graph.generators import called_ahead, generators_left_alone
 from runhooks.graph.nodes import (
     CAPTURES,
@@ -37,7 +36,8 @@ from runhooks.graph.nodes import (
     Variable,
     check_name,
 )
-from runhooks.graph.plan import Body, elements_of, make_plan, needed_for
+from runhooks.graph.plan import elements_of, make_plan, needed_for
+from runhooks.graph.sources import EPOCH, epoch_operation
 from runhooks.near_names import suggestion
 
 
@@ -60,10 +60,7 @@ class _UniqueNames:
 def step_not_named(
     graph: BaseGraph, fetches: Any, feed_keys: Iterable[Any]
 ) -> tuple[Operation, Operation] | None:
-    """Return a step that ``fetches`` make only by asking for one of its outputs, and that output.
-
-    A step is named by its own operation, and by those without a value, such as groups.
-    """
+    """Return a step that ``fetches`` make only by asking for an output of it, and that output."""
     needed = needed_for(graph, fetches, feed_keys)
     steps = {op for op in needed if op.effect is Effect.STEP}
     if not steps:
@@ -81,7 +78,7 @@ def step_not_named(
 
 
 class Graph(BaseGraph):
-    """A deferred graph: you add operations, and a session computes them when it runs.
+    """A deferred graph: you add operations, and the runs of a session compute them.
 
     Args:
         engine: Its engine: ``"python"`` (NumPy, or any callable), ``"jax"``, ``"torch"``, or an
@@ -102,7 +99,8 @@ class Graph(BaseGraph):
             raise TypeError(f"engine must be the name of an engine or an Engine, got {engine!r}")
         #: The planned runs of fetches and feeds.
         self.planned_runs: BoundedCache[Any, Any] = BoundedCache()
-        self._shared_by_runs: BoundedCache[Any, Any] = BoundedCache()
+        #: What its engine shares between them.
+        self.shared_by_runs: BoundedCache[Any, Any] = BoundedCache()
         #: What is added once, though the hooks of each session ask for it.
         self.added: Kept[Any, Any] = Kept()
         self._operations: dict[str, Operation] = {}
@@ -110,9 +108,9 @@ class Graph(BaseGraph):
         self._collections: dict[str, list[Any]] = {}
         self._names = _UniqueNames()
         self._tags = _UniqueNames()
-        self._scope = ""
-        self._finalized = self._finalized_for_good = False
-        self._users = 0
+        #: The current name scope with its "/"; "" outside any.
+        self.scope = ""
+        self._finalized = False
         self._epoch: Operation | None = None
         set_steps_per_epoch(self, steps_per_epoch)
 
@@ -143,27 +141,16 @@ class Graph(BaseGraph):
         control_inputs: Iterable[Operation] = (),
         effect: Effect = Effect.NONE,
     ) -> Operation:
-        """Add an operation that computes ``fn(*args)``.
+        """Add an ``Operation`` that computes ``fn(*args)``; tensors stand for their values.
 
-        Args:
-            kind: Its type, such as ``"Call"``.
-            fn: The function; None if there is nothing to compute.
-            args: Its arguments, in which tensors stand for their values.
-            name: Put under the current name scope and made unique.
-            num_outputs: How many values ``fn`` returns.
-            placement: Where it may be computed.
-            assigns: A variable that gets the result; ``fn`` takes its old value before ``args``.
-            control_inputs: Operations that are run whenever this one is.
-            effect: What it does beside computing a value.
-
-        Raises:
-            RuntimeError: If the graph is finalized.
-            ValueError: For a tensor of another graph.
+        ``name`` is put under the current name scope and made unique. ``fn`` returns ``num_outputs``
+        values. ``control_inputs`` are run whenever this operation is. Raises RuntimeError if the
+        graph is finalized, ValueError for a tensor of another graph.
         """
         if self._finalized:
             raise RuntimeError(
-                f"the graph is finalized and cannot be added to (adding {name!r}): "
-                "build it before the session, or in a hook's begin()"
+                f"the graph is finalized (adding {name!r}): build it before the session, or in a "
+                "hook's begin()"
             )
         inputs, controls = nest.tensors(args), tuple(control_inputs)
         parts: tuple[Tensor | Operation, ...] = (*inputs, *controls)
@@ -187,38 +174,24 @@ class Graph(BaseGraph):
         self._operations[op.name] = op
         return op
 
-    def add_assignment(
-        self, variable: Variable, value: Any, *, increment: bool, name: str
-    ) -> Operation:
-        name_of = variable.op.name
-        add = operator.add if variable.on_host else partial(self._engine.add, name_of)
-        return self.add(
-            "AssignAdd" if increment else "Assign",
-            add if increment else _latest,
+    def add_assignment(self, variable: Variable, kind: str, value: Any, name: str | None) -> Tensor:
+        of = variable.op
+        add = operator.add if variable.on_host else partial(self._engine.add, of.name)
+        op = self.add(
+            kind,
+            _latest if kind == "Assign" else add,
             (value,),
-            name=name,
-            placement=Placement.HOST if variable.on_host else Placement.ENGINE,
+            name=name or f"{of.name}/{kind}",
+            placement=of.placement,
             assigns=variable,
         )
-
-    def bind(self, body: Body, structures: Mapping[Variable, Any]) -> BoundBody:
-        """Return what computes ``body``; see ``Engine.bind``."""
-        return self._engine.bind(body, structures, self._shared_by_runs)
+        return op.outputs[0]
 
     def finalize(self) -> None:
         self._finalized = True
 
-    @contextmanager
-    def in_use(self) -> Iterator[None]:
-        if self._users == 0:
-            self._finalized_for_good = self._finalized
-        self._users += 1
-        try:
-            yield
-        finally:
-            self._users -= 1
-            if self._users == 0:
-                self._finalized = self._finalized_for_good
+    def reopen(self) -> None:
+        self._finalized = False
 
     @property
     def finalized(self) -> bool:
@@ -227,29 +200,24 @@ class Graph(BaseGraph):
     @contextmanager
     def name_scope(self, name: str) -> Iterator[str]:
         """Prefix the names of what is added inside the ``with`` block with ``name + "/"``."""
-        outer = self._scope
-        self._scope = f"{self.unique_name(name)}/"
+        outer = self.scope
+        self.scope = f"{self.unique_name(name)}/"
         try:
-            yield self._scope
+            yield self.scope
         finally:
-            self._scope = outer
-
-    @property
-    def scope(self) -> str:
-        """The current name scope with its "/"; "" outside any."""
-        return self._scope
+            self.scope = outer
 
     def has_operation(self, name: str) -> bool:
-        """Return whether there is an operation of exactly that name, whatever the current scope."""
+        """Return whether there is an operation of that name, whatever the current scope."""
         return name in self._operations
 
     def unique_name(self, name: str) -> str:
         """Return ``name`` under the current scope, with ``_1``, ``_2`` added if it is taken."""
-        return self._names.unique(self._scope + check_name(name))
+        return self._names.unique(self.scope + check_name(name))
 
     def unique_tag(self, name: str) -> str:
-        """Return ``name`` as ``unique_name`` does, unique among the tags of summaries alone."""
-        return self._tags.unique(self._scope + check_name(name))
+        """Return ``name`` as ``unique_name``, unique among the tags of summaries."""
+        return self._tags.unique(self.scope + check_name(name))
 
     def get_operations(self) -> list[Operation]:
         """Return all operations, in the order in which they were added."""
@@ -292,7 +260,7 @@ class Graph(BaseGraph):
 
     @property
     def epoch(self) -> Tensor | None:
-        """The tensor of the number of the epoch, from 1; None: nothing says when one ends."""
+        """The number of the epoch, from 1; None: nothing says when one ends."""
         if self._epoch is None:
             self._epoch = epoch_operation(self)
         return None if self._epoch is None else self._epoch.outputs[0]
@@ -302,15 +270,13 @@ class Graph(BaseGraph):
         return None
 
     def for_evaluation(self, fn: Callable[..., Any]) -> Callable[..., Any]:
-        """Return ``fn`` as an evaluation calls it: it does not train."""
+        """Return ``fn`` as an evaluation calls it."""
         return fn
 
     def add_to_collection(self, key: str, value: Any) -> None:
         """Add ``value`` to the collection ``key``; raise RuntimeError if the graph is finalized."""
         if self._finalized:
-            raise RuntimeError(
-                f"the graph is finalized and its collection {key!r} cannot be added to"
-            )
+            raise RuntimeError(f"the graph is finalized (adding to its collection {key!r})")
         self._collections.setdefault(key, []).append(value)
 
     def get_collection(self, key: str) -> list[Any]:
@@ -371,12 +337,6 @@ class Graph(BaseGraph):
             initial = called_ahead(initial)
         return self._engine.form(lambda: initial)
 
-    def constant(self, value: Any) -> Any:
-        return self._engine.constant(value)
-
-    def check_initial(self, name: str, value: Any) -> None:
-        self._engine.check_initial(name, value)
-
     def check_run(self, fetches: Any, feed_keys: Iterable[Any] = ()) -> None:
         make_plan(self, fetches, feed_keys)
 
@@ -405,10 +365,9 @@ class Graph(BaseGraph):
             return StepPart.WHOLE  # nothing tells one run from another
         return StepPart.PART if effects.steps else StepPart.NONE
 
-    def has_effect(self, element: Any) -> bool:
+    def is_value(self, element: Any) -> bool:
         found = self.as_graph_element(element)
-        op = found.op if isinstance(found, Tensor) else found
-        return op.effect is not Effect.NONE
+        return (found.op if isinstance(found, Tensor) else found).effect is not Effect.NONE
 
     def _check_own(self, part: Tensor | Operation) -> None:
         if part.graph is not self:
@@ -469,10 +428,9 @@ def random_key(seed: int = 0, name: str | None = None) -> Tensor:
     On the jax engine it is a typed key, as from ``jax.random.key``; on the python engine a
     ``numpy.random.Generator``; on the torch engine a ``torch.Generator`` of the default device.
 
-    All functions that take it in one run get the same key, or a generator in the same state: give
-    each its own ``random_key``, or split the key. Keys depend on the seed, the name, and how many
-    runs have drawn one: a count that checkpoints hold as the variable ``<name>/runs``. A run that
-    raises does not count.
+    All functions that take it in one run get the same: give each its own ``random_key``, or split
+    the key. Keys depend on the seed, the name, and how many runs have drawn one without an error: a
+    count that checkpoints hold as the variable ``<name>/runs``.
 
     Args:
         seed: An unsigned integer of 32 bits.

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 from runhooks.graph import nest
-from runhooks.graph.epochs import EPOCH
 from runhooks.graph.graph import Graph
 from runhooks.graph.nodes import LATEST, Below, Operation, Placement, Tensor, paths_below
+from runhooks.graph.sources import EPOCH
 from runhooks.near_names import suggestion
 
 _GIVEN = ("StepOutput", "Placeholder", "PlaceholderWithDefault", "Variable")
@@ -27,8 +27,7 @@ _INSIDE = ("Assign", "AssignAdd", "Call", "Step")
 class NamedValues(ABC):
     """Values that have a name, beside the operations of a graph.
 
-    They are made when they are asked for, and not added to the graph: a finalized one has them,
-    too.
+    They are made when they are asked for, and not added to the graph, which may be finalized.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -64,7 +63,7 @@ class NamedValues(ABC):
         return False
 
     def operation_names(self) -> Iterator[str]:
-        """Yield the names of the graph's operations, but for those that a step is made of."""
+        """Yield the names of operations, but for those that a step is made of."""
         names = {op.name for op in self._graph.get_operations()}
         for op in self._graph.get_operations():
             is_inside = op.type in _INSIDE and op.name.rpartition("/")[0] in names
@@ -75,6 +74,24 @@ class NamedValues(ABC):
     def make(self, name: str) -> Operation:
         """Return an operation that has the value called ``name``; ValueError: there is none."""
 
+    def part(
+        self, name: str, path: str, whole: Tensor, missing: Callable[[Any], Exception]
+    ) -> Operation:
+        """Return an operation that has what is at ``path`` below ``whole``."""
+        # Behind what it needs, before what is added later, and the same in each process.
+        number = whole.op.number + (zlib.crc32(name.encode()) + 1) / 2**33
+        return Operation(
+            self._graph,
+            "Part",
+            name,
+            number,
+            fn=Below(path, self._graph.engine.children, missing),
+            args=(whole,),
+            inputs=(whole,),
+            read_args=nest.args_reader((whole,)),
+            placement=Placement.EITHER,
+        )
+
     def comes_first(self, name: str) -> bool:
         """Return whether ``name`` means a value even if an operation has it."""
         return False
@@ -83,17 +100,15 @@ class NamedValues(ABC):
         """Raise TypeError if ``text``, which a function is to be called with, names a value."""
         if self.comes_first(text):
             raise TypeError(
-                f"{text!r} is the name of a tensor, and a function would be called with the text: "
-                f"give graph[{text!r}]; or for the text itself, functools.partial(fn, ...)"
+                f"{text!r} is the name of a tensor: give graph[{text!r}]; or for the text itself, "
+                "functools.partial(fn, ...)"
             )
 
 
 class ValueGraph(Graph):
-    """A graph in which names mean values: of its operations, and those that ``values`` finds."""
+    """A graph in which names mean values: its operations', and those that ``values`` finds."""
 
-    @property
-    def values(self) -> NamedValues:
-        raise NotImplementedError
+    values: NamedValues
 
     def __getitem__(self, name: str) -> Tensor:
         """Return the tensor called ``name``; raise ValueError if there is none."""
@@ -140,7 +155,7 @@ class ValueGraph(Graph):
     def is_value(self, element: Any) -> bool:
         found = self.as_graph_element(element)
         op = found.op if isinstance(found, Tensor) else found
-        return op.type in (*_GIVEN, "Part")
+        return op.type in (*_GIVEN, "Part") or super().is_value(op)
 
     def check_text(self, text: str) -> None:
         self.values.check_text(text)
@@ -164,7 +179,7 @@ def to_feed(parameter: str) -> str:
     """Return how to feed a parameter that has a default, as the end of a message."""
     return (
         f": a parameter with a default is no tensor. To feed it, give the graph {parameter}="
-        "lambda: rh.placeholder_with_default(...), with the value of the runs that do not"
+        "lambda: rh.placeholder_with_default(...)"
     )
 
 
@@ -173,10 +188,9 @@ OUTPUTS = ""
 
 
 class StepValues(NamedValues):
-    """The values of a step as tensors of ``graph``.
+    """The values of a step: ``"state/params/w"`` of an argument, ``"grads/w"`` of an output.
 
-    ``"state/params/w"`` is a part of the argument ``"state"``, ``"grads/w"`` one of the output
-    ``"grads"``. What there is becomes known in the first call or trace of the step, by ``learn``.
+    What there is becomes known in the first call or trace of the step, by ``learn``.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -193,8 +207,8 @@ class StepValues(NamedValues):
     def learn(self, values: Mapping[str, Any]) -> None:
         """Note what there is in ``values``, the arguments and outputs of the step by name.
 
-        Raises ValueError if a name that was asked for before is not there, and TypeError if a
-        function is called with such a name in place of its tensor.
+        Raises ValueError if a name that was asked for is not there, and TypeError if a function is
+        called with such a name in place of its tensor.
         """
         children = self._graph.engine.children
         for name in values.keys() - self._paths.keys():
@@ -218,10 +232,6 @@ class StepValues(NamedValues):
         root, path = self._place(name)
         return root in self._paths and path not in self._paths[root]
 
-    def knows(self, name: str) -> bool:
-        """Return whether it is known what there is in an argument or the outputs."""
-        return name in self._paths
-
     def comes_first(self, name: str) -> bool:
         if name in self._made or name in self._given:
             return True
@@ -234,18 +244,7 @@ class StepValues(NamedValues):
         root, path = self._place(name)
         whole = self._outputs if root == OUTPUTS else self._given[root]
         assert whole is not None, "a step has outputs before a name is asked for"
-        return Operation(
-            self._graph,
-            "Part",
-            name,
-            # Behind what it needs, before what is added later, and the same in each process.
-            whole.op.number + (zlib.crc32(name.encode()) + 1) / 2**33,
-            fn=Below(path, self._graph.engine.children, partial(self._missing, name)),
-            args=(whole,),
-            inputs=(whole,),
-            read_args=nest.args_reader((whole,)),
-            placement=Placement.EITHER,
-        )
+        return self.part(name, path, whole, partial(self._missing, name))
 
     def _place(self, name: str) -> tuple[str, str]:
         """Return the argument that has ``name``, or OUTPUTS, and its path there."""
@@ -269,8 +268,8 @@ class StepValues(NamedValues):
         if path in self._paths.get(root, ()):
             had = f"the step {self._step!r} returned" if root == OUTPUTS else f"{root!r} had"
             return ValueError(
-                f"{had} {path!r} in the first run, but in this one only "
-                f"{list(self._graph.engine.children(whole))}: it must be there in each run"
+                f"{had} {path!r} in the first run, and must in each, but in this one only "
+                f"{list(self._graph.engine.children(whole))}"
             )
         known = frozenset(paths_below(whole, self._graph.engine.children))
         return self._unknown(name, {**self._paths, root: known})

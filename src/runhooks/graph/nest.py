@@ -36,7 +36,7 @@ class FetchList(list[Any]):
 class KnownFetches:
     """Fetches that were asked for, which are recognized faster by this than by a key.
 
-    Whatever is ``leaf`` is the same; it is this object itself if only the items can tell.
+    Whatever is ``leaf`` is the same, but only the items can tell if it is this object itself.
     """
 
     __slots__ = ("_items", "_kind", "leaf")
@@ -64,10 +64,7 @@ class KnownFetches:
 
 
 def structure_key(structure: Any, levels: int = _MOST_LEVELS) -> Any:
-    """Return a key that is equal for two structures if one plan serves both.
-
-    Raises ValueError if there are more than ``levels`` levels.
-    """
+    """Return a key that is equal for two structures if one plan serves both."""
     kind = type(structure)
     if kind is Tensor or kind is Operation:
         return structure
@@ -106,10 +103,7 @@ def tensors(structure: Any) -> tuple[Tensor, ...]:
 def reader(
     structure: Any, kind: type = Tensor, key: Callable[[Any], Any] = lambda leaf: leaf
 ) -> Callable[[Any], Any]:
-    """Return a function from values to the structure.
-
-    It has ``values[key(leaf)]`` for each leaf that is a ``kind``; others stay as they are.
-    """
+    """Return a function of values: the structure, with ``values[key(leaf)]`` for each ``kind``."""
     if isinstance(structure, kind):
         return itemgetter(key(structure))
     # Every step calls it, so it is one expression of Python that walks no structure.
@@ -139,7 +133,7 @@ def reader(
 
 
 def args_reader(args: tuple[Any, ...]) -> Callable[[Values], tuple[Any, ...]]:
-    """As ``reader``, but an argument without tensors is passed on as it is, whatever it is."""
+    """As ``reader``, but an argument without tensors is passed on as it is."""
     if args and all(isinstance(arg, Tensor) for arg in args):
         return itemgetter(*args) if len(args) > 1 else lambda values: (values[args[0]],)
     readers = [reader(arg) if tensors(arg) else partial(_as_it_is, arg) for arg in args]

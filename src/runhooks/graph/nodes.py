@@ -37,8 +37,8 @@ def cleaned_name(name: str, otherwise: str) -> str:
     return _INVALID_CHARACTER.sub("_", name).lstrip("_-/>\\") or otherwise
 
 
-_NO_INIT = "there are no initializers to run: in a new session, a variable has its initial value"
-_ITSELF = "a variable is the tensor of its value; session.run(variable) fetches it"
+_NO_INIT = "there are no initializers to run: in a new session, it has its initial value"
+_ITSELF = "it is the tensor of its value; session.run(variable) fetches it"
 
 #: What to do instead, by the names of TensorFlow's methods.
 INSTEAD = {
@@ -59,8 +59,7 @@ Children: TypeAlias = Callable[[Any], Mapping[str, Any]]
 class Part:
     """A function that returns a part of its first argument.
 
-    Out of a container it takes what is there already: an engine need not compile it, and may call
-    it after a run. Out of an array it computes.
+    Out of a container, an engine need not compile it, and may call it after a run.
     """
 
     __slots__ = ()
@@ -71,7 +70,7 @@ class Part:
 
 @dataclass(slots=True, eq=False)
 class Item(Part):
-    """Takes an item of a value; ``place``, where it was asked for, is in its errors."""
+    """Takes an item of a value; ``place`` is where it was asked for."""
 
     tensor: str
     place: str
@@ -82,7 +81,7 @@ class Item(Part):
             return value[key]
         except Exception as error:
             if isinstance(error, KeyError) and isinstance(value, Mapping):
-                error = no_item(self.tensor, value, key)
+                error = _no_item(self.tensor, value, key)
             add_note(error, f"the item is asked for at {self.place}")
             raise error from None
 
@@ -96,10 +95,9 @@ class Below(Part):
     missing: Callable[[Any], Exception]
 
     def __call__(self, value: Any, *args: Any) -> Any:
-        found = list(_at(self.path, value, self.children))
-        if not found:
-            raise self.missing(value)
-        return found[0]
+        for found in _at(self.path, value, self.children):
+            return found
+        raise self.missing(value)
 
 
 def _at(path: str, value: Any, children: Children) -> Iterator[Any]:
@@ -117,8 +115,7 @@ def paths_below(value: Any, children: Children) -> Iterator[str]:
         yield from (f"{key}/{path}" for path in paths_below(child, children))
 
 
-def no_item(tensor: str, value: Mapping[Any, Any], key: Any) -> KeyError:
-    """Return the error that the value of ``tensor`` has no item ``key``."""
+def _no_item(tensor: str, value: Mapping[Any, Any], key: Any) -> KeyError:
     known = list(map(str, value))
     return KeyError(
         f"the value of {tensor!r} has no item {key!r}: it has {known}{suggestion(str(key), known)}"
@@ -146,15 +143,15 @@ def _compared(kind: str, fn: Callable[[Any, Any], Any]) -> _Binary:
 
 
 def _binary(kind: str, fn: Callable[[Any, Any], Any]) -> tuple[_Binary, _Binary]:
-    """Return the methods for a tensor on the left and on the right of an operator."""
+    """Return the methods of a tensor on the left and on the right."""
     return _compared(kind, fn), lambda self, other: _apply(self.graph, kind, fn, other, self)
 
 
 class Tensor:
     """A value that a run computes: an array, a number or any pytree of these.
 
-    Arithmetic and indexing add operations to its graph, and compute nothing. ``==`` compares
-    identity, as in TensorFlow's graphs; to compare values, use ``rh.call``.
+    Arithmetic and indexing add operations to its graph. ``==`` compares identity, as in
+    TensorFlow's graphs; to compare values, use ``rh.call``.
     """
 
     __slots__ = ("__weakref__", "index", "op")
@@ -168,7 +165,7 @@ class Tensor:
 
     @property
     def name(self) -> str:
-        """``"<operation>:<index>"``, such as ``"loss:0"``."""
+        """Such as ``"loss:0"``."""
         return f"{self.op.name}:{self.index}"
 
     @property
@@ -196,8 +193,8 @@ class Tensor:
         if isinstance(form, Mapping | list | tuple):
             return form
         raise TypeError(
-            f"{self.name!r} cannot be iterated before a run computes it: "
-            "give num_outputs to the call that makes it, or index it"
+            f"{self.name!r} cannot be iterated before a run computes it: give num_outputs to its "
+            "call, or index it"
         )
 
     def __array__(self, *args: object, **kwargs: object) -> NoReturn:
@@ -212,8 +209,8 @@ class Tensor:
 
     def _not_an_array(self) -> str:
         return (
-            f"{self.name!r} is not an array before a run computes it: fetch it with run(), or "
-            "compute with it in a function of the graph, rh.call(fn, tensor)"
+            f"{self.name!r} is not an array before a run computes it: fetch it, or compute with it "
+            "in a function of the graph, rh.call(fn, tensor)"
         )
 
     def __getattr__(self, name: str) -> NoReturn:
@@ -265,13 +262,13 @@ def _line_of_caller() -> str:
 class Placement(Enum):
     """Where an operation may be computed."""
 
-    ENGINE = "engine"  # in what the engine compiles: the user's functions
-    HOST = "host"  # before or after it: inputs, summaries, the global step
+    ENGINE = "engine"  # the user's functions
+    HOST = "host"  # inputs, summaries, the global step
     EITHER = "either"  # arithmetic: on the host where something on the host needs it
 
 
 class Effect(Enum):
-    """The effect of an operation beyond computing a value; all but ``GATHER`` are on objects."""
+    """The effect of an operation beside its value; all but ``GATHER`` are on objects."""
 
     NONE = "none"
     STEP = "changes the objects in place"
@@ -284,29 +281,26 @@ class Effect(Enum):
 
 CAPTURES = frozenset({Effect.CAPTURE, Effect.STEP_CAPTURE})
 
-#: The effects of operations whose value comes from the objects, and so cannot be fed.
+#: The effects of operations whose value comes from the objects.
 READS_OBJECTS = CAPTURES | {Effect.READ}
 
 
-#: The type of an assignment whose function is ours: it changes no argument, and returns a value as
-#: the variable holds it, so that engines need neither copy nor check.
+#: The type of an assignment by a function of ours: engines neither copy its arguments nor check its
+#: result.
 UPDATE = "Update"
 
 #: The type of an operation that reads a state after all updates of the run; an ``UPDATE`` that
 #: changes nothing if it assigns a variable.
 LATEST = "Latest"
 
-OWN_UPDATES = frozenset({UPDATE, LATEST})
-
 
 @dataclass(slots=True, eq=False, repr=False, weakref_slot=True)
 class Operation:
     """A node: a function of tensors and constants, with a name that is unique in its graph.
 
-    ``type`` says what it is ("Call", "Add", "Placeholder"). ``fn`` computes it from ``args``, in
-    which tensors stand for their values, as ``read_args`` reads them; None: there is nothing to
-    compute. ``assigns`` is the variable that gets the result; ``fn`` then takes its old value
-    first. ``number`` orders the operations of the graph: inputs have lower ones.
+    ``type`` says what it is ("Call", "Add", "Placeholder"). ``fn``, if there is anything to
+    compute, takes ``args`` as ``read_args`` reads them, behind the old value of the variable that
+    it ``assigns``. ``number`` orders the operations of the graph: inputs have lower ones.
     """
 
     graph: BaseGraph
@@ -340,8 +334,7 @@ class Variable(Tensor):
     Args:
         initial_value: An array, a number or a pytree of these, or a function without arguments
             that returns one: it is called at each start, also if a checkpoint is then restored.
-            Structure, shapes and dtypes never change. Each session starts with a copy of an array;
-            do not change yours.
+            Structure, shapes and dtypes never change. Do not change an array afterwards.
         name: The name of its operation; made unique.
         trainable: Whether it joins ``GraphKeys.TRAINABLE_VARIABLES``, if ``collections`` is None.
         collections: The collections it joins; None: ``[GraphKeys.GLOBAL_VARIABLES]``. One in
@@ -362,7 +355,7 @@ class Variable(Tensor):
     ) -> None:
         name = "Variable" if name is None else name
         graph = get_default_graph()
-        graph.check_initial(name, initial_value)
+        graph.engine.check_initial(name, initial_value)
         placement = Placement.HOST if on_host else Placement.ENGINE
         op: Operation = graph.add("Variable", None, name=name, placement=placement)
         super().__init__(op, 0)
@@ -386,27 +379,25 @@ class Variable(Tensor):
     def __getitem__(self, key: Any) -> Tensor:
         initial = self.initial_value
         if isinstance(initial, Mapping) and key not in initial:
-            raise no_item(self.name, initial, key)
+            raise _no_item(self.name, initial, key)
         return super().__getitem__(key)
 
     def assign(self, value: Any, name: str | None = None) -> Tensor:
         """Return a tensor that, when run, sets the variable to ``value`` and is the new value.
 
-        To have it done without a copy of the value, fetch its ``op``, or a ``group`` with it.
+        Its ``op``, or a ``group`` with it, does so without a copy of the value.
         """
-        return self._assignment(value, increment=False, name=name or f"{self.op.name}/Assign")
+        assigned: Tensor = self.graph.add_assignment(self, "Assign", value, name)
+        return assigned
 
     def assign_add(self, delta: Any, name: str | None = None) -> Tensor:
         """Return a tensor that, when run, adds ``delta`` leaf by leaf and is the new value."""
-        return self._assignment(delta, increment=True, name=name or f"{self.op.name}/AssignAdd")
-
-    def _assignment(self, value: Any, *, increment: bool, name: str) -> Tensor:
-        op: Operation = self.graph.add_assignment(self, value, increment=increment, name=name)
-        return op.outputs[0]
+        added: Tensor = self.graph.add_assignment(self, "AssignAdd", delta, name)
+        return added
 
 
 def reads_state(tensor: Any) -> bool:
-    """Return whether ``tensor`` is of a variable, or read of objects: the value before the run."""
+    """Return whether ``tensor`` has the value of a variable, or of objects, before the run."""
     while isinstance(tensor, Tensor) and tensor.op.type in ("Part", "GetItem"):
         if len(tensor.op.inputs) > 1:
             return False
@@ -416,10 +407,7 @@ def reads_state(tensor: Any) -> bool:
 
 
 class InitialFrom:
-    """The initial value of a variable: ``fn`` of the one that a session has given ``variable``.
-
-    So a function that makes that one, at random for example, is called once.
-    """
+    """The initial value of a variable: ``fn`` of what a session has given ``variable``."""
 
     def __init__(self, variable: Variable, fn: Callable[[Any], Any]) -> None:
         self.variable = variable

@@ -50,8 +50,7 @@ class EndedByError(StopIteration):
 class Passes:
     """Draws from ``elements`` up to ``epochs`` times, of which ``done`` are done.
 
-    ``is_between``: whether the next has yet to begin. ``random``: the states of ``generators`` in
-    the position to go to. ``name``: for warnings.
+    ``is_between``: the next has yet to begin. ``random``: the states of ``generators`` to go to.
     """
 
     _name: str
@@ -69,17 +68,14 @@ class Passes:
         self._count = Count()
         self._failed: list[int] = []  # the numbers of those in this epoch that were an error
         self._has_failed = False  # the last one was, and counts once the program goes on
-        self._last_error: str | None = None  # in place of the last element
+        self._last_error: str | None = None
         self._goes_by_count = False
         self._ahead: deque[_Ahead] = deque()
-        #: Of this epoch; None if the elements do not say.
-        self.length = length_of(self._elements)
+        self.length = length_of(self._elements)  # of this epoch
         self.warns_if_empty = False
         self._has_warned_of_length = False
-        #: Why there are no more, if an error has ended this epoch.
-        self.failure: str | None = None
-        #: Whether fewer elements are an error.
-        self.others_go_by_length = False
+        self.failure: str | None = None  # why there are no more, if an error has ended this epoch
+        self.others_go_by_length = False  # fewer elements are an error
         self._is_whole = True  # all elements of this epoch were counted here
         elements, keeper, generators = self._elements, self._own_keeper, self._generators
         if generators is not None and self._random:
@@ -87,13 +83,15 @@ class Passes:
                 iter(elements)  # workers were started, and their seed drawn, in the first epoch
                 _warn_of_order(elements)
             generators.go_to(self._random, "epoch")
-            generators.begin_epoch()
+            generators.note("epoch")
         self._iterator: Iterator[Any] | None = None if is_between else self._iterate()
         self._is_fresh = is_between or (keeper is None and generators is not None)
 
     @property
     def keeper(self) -> Keeper | None:
         """What knows the position in this epoch."""
+        if self._goes_by_count:
+            return None
         own, of_iterator = self._own_keeper, keeper_of(self._iterator)
         if own is None or of_iterator is None:
             return own or of_iterator
@@ -122,8 +120,8 @@ class Passes:
     def skip(self, elements: int, failed: Collection[int] = (), ahead: int = 0) -> None:
         """Draw so many ``elements``, or as many as this epoch has; look ``ahead``, as before.
 
-        Those of the numbers in ``failed`` may be an error, as they were before. Raises other
-        errors, and RuntimeError if the iterator has ended with one, and elements are missing.
+        Raises the errors of those whose numbers are not in ``failed``, and RuntimeError if the
+        iterator has ended with one, and elements are missing.
         """
         generators = self._generators
         if generators is not None and elements:
@@ -147,9 +145,9 @@ class Passes:
                 if number not in failed:
                     add_note(
                         raised,
-                        f"in place of element {number} of this epoch, which was there when the "
-                        f"first {elements} were drawn: it must be readable to be skipped. Train on "
-                        "from the weights alone, with rh.InitFrom, if it is not",
+                        f"in place of element {number} of this epoch, which must be readable to be "
+                        f"skipped, as {elements} were drawn before. Or train on from the weights "
+                        "alone, with rh.InitFrom",
                     )
                     raise
                 error = raised
@@ -172,14 +170,18 @@ class Passes:
         if self._done == self._epochs or self._iterator is None:
             return
         self._go_behind_error()
-        keeper = None if self._goes_by_count else self.keeper
+        keeper, generators = self.keeper, self._generators
         while len(self._ahead) < elements and not (self._ahead and self._ahead[-1].error):
             place = None if keeper is None else keeper.save()
-            random = None if self._generators is None else self._generators.read()
-            self._ahead.append(_Ahead(place, random, self._next))
+            ahead = _Ahead(place, generators and generators.read())
+            try:
+                ahead.element = self._next()
+            except Exception as error:  # noqa: BLE001 - raised in the run that asks for the element
+                ahead.error = error
+            self._ahead.append(ahead)
 
     def position(self) -> dict[str, Any] | None:
-        keeper = None if self._goes_by_count else self.keeper
+        keeper = self.keeper
         if keeper is None and not self._goes_by_count and self._epochs == 1:
             return None
         if self._goes_by_count and self._found_end:
@@ -276,7 +278,7 @@ class Passes:
                 raise RuntimeError(
                     f"epoch {self._done + 1} of the data has ended after {self._count.elements} "
                     f"elements, and hooks of all ranks go by its len(), {self.length}: correct "
-                    "its __len__, or give the graph, or rh.inputs, steps_per_epoch"
+                    "its __len__, or give steps_per_epoch"
                 )
             if self.failure is None:
                 self._warn_of_length("no more than")
@@ -324,8 +326,8 @@ class Passes:
     def _warn_of_length(self, bound: str) -> None:
         if not self._has_warned_of_length and self._is_whole:
             _log.warning(
-                "the input %r has %s %d elements in an epoch, and its len() is %d: hooks that go "
-                "by epochs act at the steps of len(). Correct its __len__, or leave that out",
+                "the input %r has %s %d elements in an epoch, and its len() is %d, which hooks go "
+                "by. Correct its __len__, or leave that out",
                 *(self._name, bound, self._count.elements, self.length),
             )
             self._has_warned_of_length = True
@@ -333,7 +335,7 @@ class Passes:
     def _begin_elements(self) -> None:
         is_new = self._iterator is None
         if self._generators is not None:
-            self._generators.begin_epoch() if is_new else self._generators.begin_elements()
+            self._generators.note("epoch" if is_new else "first")
         if is_new:
             self._iterator = self._iterate()
         self._is_fresh = False
@@ -351,7 +353,7 @@ class Passes:
 class Progress(NamedTuple):
     """How far an input has come: epochs ``done``, and elements ``drawn`` in the present one.
 
-    ``length``: how many that has; None: unknown. ``found_end``: a look ahead found no further one.
+    ``length``: how many that has, if known. ``found_end``: a look ahead found no further one.
     """
 
     done: int
@@ -368,27 +370,26 @@ class Progress(NamedTuple):
         return self.drawn > 0 and not self.is_at_end
 
 
+@dataclass(slots=True, eq=False)
 class _Ahead:
     """The next element, or an error in its place, drawn before a run asks for it.
 
     ``place`` is the state of a stateful input before that, ``random`` that of generators.
     """
 
-    def __init__(self, place: Any, random: Any, draw: Callable[[], Any]) -> None:
-        self.place = place
-        self.random = random
-        self._element: Any = None
-        self.error: Exception | None = None
-        try:
-            self._element = draw()
-        except Exception as error:  # noqa: BLE001 - raised in the run that asks for the element
-            self.error = error
-        self.is_end = isinstance(self.error, StopIteration)
+    place: Any
+    random: Any
+    element: Any = None
+    error: Exception | None = None
+
+    @property
+    def is_end(self) -> bool:
+        return isinstance(self.error, StopIteration)
 
     def take(self) -> Any:
         if self.error is not None:
             raise self.error
-        return self._element
+        return self.element
 
 
 @dataclass(slots=True, eq=False)
@@ -399,7 +400,7 @@ class Count:
 
 
 def length_of(elements: Any) -> int | None:
-    """Return how many ``elements`` there are; None if they do not say."""
+    """Return how many ``elements`` there are, if they say."""
     try:
         return len(elements)
     except (AttributeError, NotImplementedError, TypeError):  # a loader of an iterable has none
@@ -418,7 +419,7 @@ def _warn_of_order(loader: Any) -> None:
     kinds = [kind.__name__ for _, it in holders(loader) for kind in type(it).__mro__]
     if "IterableDataset" in kinds:
         _log.warning(
-            "the data go on in a later epoch of an IterableDataset in persistent workers, whose "
-            "random numbers no checkpoint has: if it shuffles in them, the order is another one. "
-            "Leave persistent_workers out to resume exactly"
+            "no checkpoint has the random numbers of persistent workers: an IterableDataset that "
+            "shuffles in them goes on in another order. Leave persistent_workers out to resume "
+            "exactly"
         )

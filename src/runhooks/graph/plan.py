@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from runhooks.graph import nest
 from runhooks.graph.base import BaseGraph, GraphKeys
@@ -24,72 +23,60 @@ from runhooks.graph.nodes import (
 )
 from runhooks.near_names import suggestion
 
+_HEAD, _BODY, _TAIL = range(3)  # the phases of a run
 
-class _Phase(IntEnum):
-    HEAD = 0
-    BODY = 1
-    TAIL = 2
+_Operations: TypeAlias = tuple[Operation, ...]
 
 
-_HEAD, _BODY, _TAIL = _Phase
-
-
-class _Phases(NamedTuple):
-    head: tuple[Operation, ...]
-    body: tuple[Operation, ...]
-    tail: tuple[Operation, ...]
-
-
-def _placed(operations: Sequence[Operation], fed: set[Tensor]) -> _Phases:
-    """Divide ``operations``, in order, among the phases of a run; ValueError: it cannot be done.
+def _placed(
+    operations: Sequence[Operation], fed: set[Tensor]
+) -> tuple[_Operations, _Operations, _Operations]:
+    """Divide ``operations``, in order, into head, body and tail; ValueError: it cannot be done.
 
     What must be on the host is computed as soon as its inputs are known. Arithmetic goes to the
     engine, unless it needs a value of the tail or the host needs it. If both need it, both compute
     it, so that what the engine computes does not depend on what else is asked for.
     """
     phases = _earliest(operations, fed)
-    on_host = (op for op in operations if op.placement is Placement.HOST or phases[op] is _TAIL)
-    free = [op for op in operations if op.placement is Placement.EITHER and phases[op] is _HEAD]
+    on_host = (op for op in operations if op.placement is Placement.HOST or phases[op] == _TAIL)
+    free = [op for op in operations if op.placement is Placement.EITHER and phases[op] == _HEAD]
     for_host = _ancestors(_inputs(on_host), free)
     phases.update((op, _BODY) for op in free if op not in for_host)
-    taken = _inputs(op for op in operations if phases[op] is _BODY)
+    taken = _inputs(op for op in operations if phases[op] == _BODY)
     twice = _ancestors(taken, [op for op in free if op in for_host])
-    return _Phases(
-        head=tuple(op for op in operations if phases[op] is _HEAD),
-        body=tuple(op for op in operations if phases[op] is _BODY or op in twice),
-        tail=tuple(op for op in operations if phases[op] is _TAIL),
+    return (
+        tuple(op for op in operations if phases[op] == _HEAD),
+        tuple(op for op in operations if phases[op] == _BODY or op in twice),
+        tuple(op for op in operations if phases[op] == _TAIL),
     )
 
 
-def _earliest(operations: Sequence[Operation], fed: set[Tensor]) -> dict[Operation, _Phase]:
-    phases: dict[Operation, _Phase] = {}
-    last_assigned: dict[Variable, _Phase] = {}
+def _earliest(operations: Sequence[Operation], fed: set[Tensor]) -> dict[Operation, int]:
+    phases: dict[Operation, int] = {}
+    last_assigned: dict[Variable, int] = {}
+
+    def phase_of(tensor: Tensor) -> int:
+        if isinstance(tensor, Variable) and tensor not in fed:
+            return _HEAD if tensor.on_host else _BODY
+        # What is not computed is drawn from an input.
+        return _HEAD if tensor in fed else phases.get(tensor.op, _HEAD)
+
     for op in operations:
-        needs = max((_known(t, phases, fed) for t in op.inputs), default=_HEAD)
+        phase = max(map(phase_of, op.inputs), default=_HEAD)
         if op.placement is Placement.ENGINE:
-            if needs is _TAIL:
+            if phase == _TAIL:
                 raise ValueError(
-                    f"{op.name!r} runs in the engine, but takes a value that the host computes "
-                    "after it: fetch that value, and feed it to the next run"
+                    f"{op.name!r} takes a value that the host computes after the engine: fetch "
+                    "that value, and feed it to the next run"
                 )
-            phases[op] = _BODY
-        elif op.placement is Placement.HOST and needs is not _HEAD:
-            phases[op] = _TAIL
-        else:
-            phases[op] = needs
-        if op.assigns is not None:
-            # Assignments to one variable keep their order.
-            phases[op] = max(phases[op], last_assigned.get(op.assigns, _HEAD))
-            last_assigned[op.assigns] = phases[op]
+            phase = _BODY
+        elif op.placement is Placement.HOST and phase == _BODY:
+            phase = _TAIL
+        if op.assigns is not None:  # assignments to one variable keep their order
+            phase = max(phase, last_assigned.get(op.assigns, _HEAD))
+            last_assigned[op.assigns] = phase
+        phases[op] = phase
     return phases
-
-
-def _known(tensor: Tensor, phases: dict[Operation, _Phase], fed: set[Tensor]) -> _Phase:
-    if tensor in fed:
-        return _HEAD
-    if isinstance(tensor, Variable):
-        return _HEAD if tensor.on_host else _BODY
-    return phases.get(tensor.op, _HEAD)  # what is not computed is drawn from an input
 
 
 def _ancestors(tensors: Iterable[Tensor], operations: Sequence[Operation]) -> set[Operation]:
@@ -110,7 +97,7 @@ AnyTensor = TypeVar("AnyTensor", bound=Tensor)
 
 @dataclass(frozen=True)
 class Party:
-    """What the caller of a run or a hook needs of the body, itself or by the host's tail."""
+    """What the caller of a run or a hook needs of the body, or the host's tail does for it."""
 
     operations: tuple[Operation, ...]
     fetches: tuple[Tensor, ...]
@@ -128,7 +115,7 @@ class Body:
         assigned: The variables that get new values.
         kept: Those that are only read.
         donate: Whether old values may be given up; False if the tail, which may fail, assigns some.
-        parties: Who asks for what: the caller of the run first.
+        parties: The caller of the run, and then hooks.
     """
 
     operations: tuple[Operation, ...]
@@ -147,10 +134,7 @@ class Body:
 def part_of(
     body: Body, operations: Iterable[Operation], fetches: Iterable[Tensor], *, donate: bool = False
 ) -> Body:
-    """Return the body of some ``operations`` of ``body``, in its order.
-
-    What they take and do not make, other than variables, is given.
-    """
+    """Return the body of some ``operations`` of ``body``, in its order."""
     kept = tuple(operations)
     known, made = set(body.given), _outputs(kept)
     taken = _inputs(kept).union(fetches)
@@ -170,8 +154,8 @@ def part_of(
 class Plan:
     """One run: what is fed, in the order of the feed_dict, drawn and computed.
 
-    ``counters`` are the variables on the host that are read, such as the global step. ``result`` is
-    the structure of the fetches, with None for operations; ``fetches`` are the tensors in it.
+    ``counters`` are the variables on the host that are read. ``result`` is the structure of the
+    fetches, with None for operations; ``fetches`` are the tensors in it.
     """
 
     feeds: tuple[Tensor, ...]
@@ -187,10 +171,8 @@ class Plan:
 def make_plan(graph: BaseGraph, fetches: Any, feed_keys: Iterable[Any]) -> Plan:
     """Return the plan of a run of ``fetches`` in which the tensors ``feed_keys`` are fed.
 
-    Raises:
-        ValueError: For an unknown name, an element of another graph, a tensor that is fed twice
-            and a placeholder that is not.
-        TypeError: For what cannot be fetched or fed.
+    Raises TypeError for what cannot be fetched or fed; ValueError for an unknown name, an element
+    of another graph, a tensor that is fed twice and a placeholder that is not.
     """
     keys = tuple(feed_keys)
     try:
@@ -206,7 +188,7 @@ def _plan(graph: BaseGraph, fetches: Any, feed_keys: tuple[Any, ...]) -> Plan:
     wanted = nest.map_leaves(lambda leaf: _element(graph, "fetches", leaf), fetches)
     fetched = frozenset(nest.tensors(wanted))
     needed = _needed_in_run(graph, nest.leaves(wanted), fed)
-    phases = _placed([op for op in needed if op.fn is not None], fed)
+    head, body, tail = _placed([op for op in needed if op.fn is not None], fed)
     by_party = [(CALLER, wanted)]
     if isinstance(fetches, nest.FetchList):
         by_party = list(zip(fetches.parties, wanted, strict=True))
@@ -217,9 +199,9 @@ def _plan(graph: BaseGraph, fetches: Any, feed_keys: tuple[Any, ...]) -> Plan:
         feeds=feeds,
         inputs=tuple(_drawn(graph, needed)),
         counters=tuple(v for v in _variables(needed) if v.on_host and v not in fed),
-        head=phases.head,
-        body=_body(phases, needed, fed, fetched, needed_by),
-        tail=phases.tail,
+        head=head,
+        body=_body(head, body, tail, needed, fed, fetched, needed_by),
+        tail=tail,
         fetches=fetched,
         result=nest.map_leaves(lambda it: it if isinstance(it, Tensor) else None, wanted),
     )
@@ -255,11 +237,12 @@ def _fed_tensors(graph: BaseGraph, keys: Iterable[Any]) -> tuple[Tensor, ...]:
             names = [op.name for op in graph.get_operations() if op.type in kinds]
             if not isinstance(key, str) or not names or graph.is_defaulted(key):
                 raise
-            names = [f"{it}:0" for it in names] if key.endswith(":0") else names
-            near = suggestion(key, names) or f"; its placeholders are {names}"
+            end = ":0" if key.endswith(":0") else ""
+            near = suggestion(key, [name + end for name in names])
+            near = near or f"; its placeholders are {[name + end for name in names]}"
             given = (it.name if isinstance(it, Tensor) else str(it) for it in keys)
             fed = {it.removesuffix(":0") for it in given}
-            missing = ", ".join(repr(it) for it in names if it.removesuffix(":0") not in fed)
+            missing = ", ".join(repr(name + end) for name in names if name not in fed)
             near += f"; not fed: {missing}" if missing else ""
             raise ValueError(f"feed_dict: nothing is named {key!r} in the graph{near}") from None
         if not isinstance(tensor, Tensor):
@@ -268,8 +251,7 @@ def _fed_tensors(graph: BaseGraph, keys: Iterable[Any]) -> tuple[Tensor, ...]:
             raise ValueError(f"feed_dict: {tensor.name!r} is fed twice")
         if tensor.op.effect in READS_OBJECTS:
             raise ValueError(
-                f"feed_dict: {tensor.name!r} is a value of an object and cannot be fed: "
-                "change the object itself"
+                f"feed_dict: {tensor.name!r} is of an object and cannot be fed: change the object"
             )
         feeds[tensor] = None
     return tuple(feeds)
@@ -293,8 +275,8 @@ def _needed(elements: Iterable[Tensor | Operation], fed: set[Tensor]) -> list[Op
                 f"give it a value in feed_dict{f', which has {names}' if fed else ''}"
             )
         found[part] = None
-        waiting += [(tensor, repr(part.name)) for tensor in part.inputs]
-        waiting += [(control, repr(part.name)) for control in part.control_inputs]
+        behind: list[Tensor | Operation] = [*part.inputs, *part.control_inputs]
+        waiting += [(it, repr(part.name)) for it in behind]
     return sorted(found, key=lambda op: op.number)
 
 
@@ -325,10 +307,12 @@ def _belongs(op: Operation, known: dict[Operation, bool], fed: set[Tensor]) -> b
 
 def _drawn(graph: BaseGraph, needed: Sequence[Operation]) -> list[Operation]:
     """Return what a run draws from; in one that makes no step, the epoch as it is now."""
-    drawn = [op for op in needed if op.type in ("Inputs", "Epoch")]
-    if any(op.type == "Epoch" for op in drawn) and not _makes_step(graph, needed):
-        return [op.args[0] if op.type == "Epoch" else op for op in drawn]
-    return drawn
+    is_step = _makes_step(graph, needed)
+    return [
+        op.args[0] if op.type == "Epoch" and not is_step else op
+        for op in needed
+        if op.type in ("Inputs", "Epoch")
+    ]
 
 
 def _makes_step(graph: BaseGraph, operations: Iterable[Operation]) -> bool:
@@ -354,31 +338,33 @@ def _ordered(tensors: Iterable[AnyTensor]) -> tuple[AnyTensor, ...]:
 
 
 def _body(
-    phases: _Phases,
+    head: _Operations,
+    body: _Operations,
+    tail: _Operations,
     needed: Iterable[Operation],
     fed: set[Tensor],
     fetched: frozenset[Tensor],
     needed_by: Iterable[tuple[str, Any, set[Operation]]],
 ) -> Body:
     read = [v for v in _variables(needed) if not v.on_host]
-    assigned = _assigned(phases.body)
-    own = _outputs(phases.body).union(read).difference(fed)
-    returned = own - _outputs(phases.head)
+    assigned = _assigned(body)
+    own = _outputs(body).union(read).difference(fed)
+    returned = own - _outputs(head)
 
     def asked(fetched: Iterable[Tensor], tail: Iterable[Operation]) -> tuple[Tensor, ...]:
         return _ordered(returned & _inputs(tail).union(fetched))
 
     return Body(
-        operations=phases.body,
-        given=_ordered(_inputs(phases.body) - own),
-        fetches=asked(fetched, phases.tail),
+        operations=body,
+        given=_ordered(_inputs(body) - own),
+        fetches=asked(fetched, tail),
         assigned=_ordered(assigned),
         kept=_ordered(set(read) - assigned),
-        donate=not _assignments(phases.tail),
+        donate=not _assignments(tail),
         parties=tuple(
             Party(
-                tuple(op for op in phases.body if op in its),
-                asked(nest.tensors(part), its.intersection(phases.tail)),
+                tuple(op for op in body if op in its),
+                asked(nest.tensors(part), its.intersection(tail)),
                 name,
             )
             for name, part, its in needed_by
@@ -389,9 +375,9 @@ def _body(
 def core_of(body: Body) -> Body | None:
     """Return what ``body`` computes for the first party that assigns variables: a training step.
 
-    It has all that this party asks for, but for parts of what calls return, which can be taken
-    afterwards, and other parties' assignments to variables that several assign. Its fetches are the
-    values of variables, and arithmetic, that the party asks for.
+    It has all that this party asks for, but for parts of what calls return, and other parties'
+    assignments to variables that several assign. Its fetches are the values of variables, and
+    arithmetic, that the party asks for.
     """
     first = stepping_party(body)
     if first is None:
@@ -413,7 +399,7 @@ def stepping_party(body: Body) -> Party | None:
 
 
 def is_arithmetic(op: Operation) -> bool:
-    """Return whether ``op`` is computed only where somebody needs its value."""
+    """Return whether ``op`` is computed only where its value is needed."""
     return op.placement is Placement.EITHER and op.assigns is None
 
 

@@ -6,7 +6,6 @@ import inspect
 import itertools
 import zlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any, cast
 
@@ -31,7 +30,7 @@ from runhooks.graph.generators import GeneratorState, called_ahead, is_generator
 from runhooks.graph.graph import Graph, random_key
 from runhooks.graph.named_values import OUTPUTS, StepValues, ValueGraph
 from runhooks.graph.nodes import Tensor, Variable, check_name, cleaned_name
-from runhooks.graph.source import Source
+from runhooks.graph.sources import Source
 from runhooks.graph.step_result import Names, ResultRule
 from runhooks.near_names import suggestion, with_article
 
@@ -49,8 +48,8 @@ def name_of(fn: Callable[..., object]) -> str:
 def given_parameters(fn: Callable[..., object], states: Collection[str]) -> list[inspect.Parameter]:
     """Return the parameters of ``fn`` that are given: ``states``, and those without a default.
 
-    One of ``STEPS`` or ``KEYS`` is given, too, if its default is None. Those behind one that is
-    left out are keyword-only. Raises TypeError if one of ``states`` is not a parameter.
+    Of ``STEPS`` and ``KEYS``, also those whose default is None. Those behind one that is left out
+    are keyword-only. Raises TypeError if one of ``states`` is not a parameter.
     """
     parameters = inspect.signature(fn).parameters
     plain = [it for it in parameters.values() if it.kind not in (it.VAR_POSITIONAL, it.VAR_KEYWORD)]
@@ -72,30 +71,31 @@ def given_parameters(fn: Callable[..., object], states: Collection[str]) -> list
     return found
 
 
-def _no_states(fn: Callable[..., object]) -> TypeError:
-    first = next(iter(inspect.signature(fn).parameters), "state")
-    return TypeError(
-        f"name what {_shown(fn)} takes and returns anew by its parameter, such as {first}=..."
-    )
-
-
 def _shown(fn: Callable[..., object]) -> str:
-    stars: dict[object, str]
-    stars = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
     parameters = inspect.signature(fn).parameters.values()
-    return f"{name_of(fn)}({', '.join(stars.get(it.kind, '') + it.name for it in parameters)})"
+    bare = (str(it.replace(default=it.empty, annotation=it.empty)) for it in parameters)
+    return f"{name_of(fn)}({', '.join(bare)})"
 
 
-def with_objects(
-    fn: Callable[..., Any], given: Sequence[inspect.Parameter], objects: Mapping[str, Any]
+def positional(
+    fn: Callable[..., Any],
+    given: Sequence[inspect.Parameter],
+    objects: Mapping[str, Any] | None = None,
 ) -> Callable[..., Any]:
-    """Return ``fn`` of the parameters ``given``, with ``objects`` bound by their names."""
-    if not objects:
+    """Return ``fn`` of the parameters ``given`` by position, with ``objects`` bound by name."""
+    bound = objects or {}
+    places = [it.name for it in given if it.kind is not it.KEYWORD_ONLY]
+    keywords = [it.name for it in given[len(places) :]]
+    if not bound and not keywords:
         return fn
 
     def called(*args: Any) -> Any:
         rest = iter(args)
-        return fn(*[objects[it.name] if it.name in objects else next(rest) for it in given])
+        values = [bound[name] if name in bound else next(rest) for name in places]
+        if not keywords:
+            return fn(*values)
+        named = {name: bound[name] if name in bound else next(rest) for name in keywords}
+        return fn(*values, **named)
 
     return called
 
@@ -110,8 +110,6 @@ def drawn(
 ) -> dict[str, Tensor]:
     """Return a tensor for each of ``parameters``, drawn from ``data``, as ``rh.inputs`` takes it.
 
-    Their forms are noted, if ``graph`` knows forms and the first element can be looked at.
-
     Raises TypeError if ``data`` cannot be iterated, or has text for a graph that compiles, and
     ValueError if there are no ``parameters``, or the first element does not fit them.
     """
@@ -119,44 +117,37 @@ def drawn(
     if not parameters:
         raise ValueError(
             "data must be left out: no parameter of the step is left for it. One that takes it "
-            "needs a name, as in step(params, batch), and no default: *batch and **batch get "
-            "nothing"
+            "needs a name and no default: *batch and **batch get nothing"
         )
     compiling = graph.engine if graph.engine.finds_forms else None
-    source = Source(elements, epochs, _Arrangement(parameters, compiling))
+    arrange = _Arrangement(parameters, compiling)
+    source = Source(elements, epochs, arrange)
     op = add_inputs(source, len(parameters), "data", is_of_training=is_of_training)
     if compiling is not None:
-        with suppress(LookupError):
-            first = source.peek()
+        for first in map(arrange, source.peek()):
             parts = first if len(parameters) > 1 else (first,)
             for tensor, name, element in zip(op.outputs, parameters, parts, strict=True):
-                _check(name, element)
+                for leaf in nest.leaves(element):
+                    if isinstance(leaf, str | bytes):
+                        raise TypeError(
+                            f"data has the text {leaf!r} for {name!r}, which cannot be compiled: "
+                            "leave it out of the elements"
+                        )
                 graph.note_form(tensor, compiling.form(lambda element=element: element))
     return dict(zip(parameters, op.outputs, strict=True))
-
-
-def _check(parameter: str, element: Any) -> None:
-    for leaf in nest.leaves(element):
-        if isinstance(leaf, str | bytes):
-            raise TypeError(
-                f"data has the text {leaf!r} for {parameter!r}, which cannot be compiled: leave it "
-                "out of the elements"
-            )
 
 
 class _Arrangement:
     """Arranges an element of the data for the parameters that it is to fill, in their order.
 
-    Names decide: a dict, a named tuple or a dataclass fills the parameters by name if it has all
-    of these, else a tuple or a list in order. A single parameter gets the whole element, or what
-    has its name in one that has nothing else.
-
-    For an engine that is ``compiling``, tensors of another framework become arrays of NumPy.
+    Names decide: a dict, a named tuple or a dataclass that has all of them; else a tuple or a list
+    has them in order. A single parameter gets the whole element, or what has its name in one that
+    has nothing else. For an engine that is ``compiling``, tensors of another framework become
+    arrays of NumPy.
     """
 
     def __init__(self, parameters: Sequence[str], compiling: Engine | None) -> None:
         self._parameters = parameters
-        self._names = frozenset(parameters)
         self._taken = None if compiling is None else (NUMPY, NO_LIBRARY, compiling.arrays)
 
     def __call__(self, element: Any) -> Any:
@@ -177,55 +168,48 @@ class _Arrangement:
         count = len(self._parameters)
         fields = trees.fields(element)
         if count == 1:
-            if fields is not None and fields.keys() == self._names:
-                return fields[self._parameters[0]]
-            return element
-        if fields is not None and fields.keys() >= self._names:
+            (name,) = self._parameters
+            return fields[name] if fields is not None and list(fields) == [name] else element
+        lacking = [] if fields is None else [it for it in self._parameters if it not in fields]
+        if fields is not None and not lacking:
             return tuple([fields[parameter] for parameter in self._parameters])
         is_tuple = isinstance(element, tuple | list)
-        if fields is not None and not (is_tuple and self._names.isdisjoint(fields)):
-            raise self._lacking(fields)
+        if fields is not None and not (is_tuple and len(lacking) == count):
+            raise ValueError(
+                f"an element of data must have {lacking[0]!r}, a parameter of the step; it has "
+                f"{list(fields)}{suggestion(lacking[0], fields)}"
+            )
         if is_tuple and len(element) == count:
             return tuple(element)
         size = f" of {len(element)}" if is_tuple else ""
-        hint = _not_data(self._parameters) if is_tuple and len(element) < count else ""
+        hint = ""
+        if is_tuple and len(element) < count:
+            keys = [it for it in self._parameters if it.endswith(("rng", "key"))]
+            hint = (
+                f"; a random key is given as {keys[0]}=rh.random_key"
+                if keys
+                else f"; a state is given by its name, such as {self._parameters[0]}=..., which a "
+                "test step's parameter has, too"
+            )
         raise ValueError(
             f"an element of data must be a tuple of {count}, for the parameters "
-            f"{list(self._parameters)} of the step, or a dict with these names; got "
+            f"{list(self._parameters)}, or a dict with these names; got "
             f"{with_article(type(element).__name__)}{size}{hint}"
         )
 
-    def _lacking(self, fields: Mapping[str, Any]) -> ValueError:
-        parameter = next(it for it in self._parameters if it not in fields)
-        return ValueError(
-            f"an element of data must have {parameter!r}, a parameter of the step; it has "
-            f"{list(fields)}{suggestion(parameter, fields)}"
-        )
-
-
-def _not_data(parameters: Sequence[str]) -> str:
-    keys = [it for it in parameters if it.endswith(("rng", "key"))]
-    if keys:
-        return f"; a random key is given as {keys[0]}=rh.random_key"
-    return (
-        f"; a state is given by its name, such as {parameters[0]}=..., and a parameter of a test "
-        "step that takes one has that name"
-    )
-
 
 def _state_tensor(graph: Graph, name: str, value: Any) -> Tensor:
-    """Return a variable of ``graph``, the default graph, that begins with ``value``.
+    """Return a variable of the default graph that begins with ``value``.
 
-    Of a function that returns a tensor, return that; of a random generator, an input that gives it
-    in each run. TypeError: the function takes arguments, or no variable holds the value.
+    Of a function that returns a tensor, return that; of a random generator, an input of it.
     """
     engine = graph.engine
     if is_generator(value):
         if engine.finds_forms:
             raise TypeError(
                 f"{name} is {with_article(type(value).__name__)}, which {engine.title} cannot "
-                "compile: call the parameter key or rng, which gets a fresh key in each run, or "
-                f"give {name}=lambda: rh.random_key(seed=0)"
+                "compile: call the parameter key or rng, which gets a random key, or give "
+                f"{name}=lambda: rh.random_key(seed=0)"
             )
         return cast(Tensor, inputs(GeneratorState(value), name=name))
     if not (callable(value) and engine.is_leaf(value)):
@@ -240,7 +224,7 @@ def _state_tensor(graph: Graph, name: str, value: Any) -> Tensor:
     found = called_ahead(value)
     if isinstance(found, Tensor):
         return found
-    graph.check_initial(name, found)
+    engine.check_initial(name, found)
     variable = Variable(value, name=name)  # each session calls it: what it returns now may be large
     if engine.finds_forms:
         graph.note_form(variable, engine.form(lambda: found))
@@ -262,59 +246,36 @@ def made_for(parameters: Iterable[str]) -> dict[str, Tensor]:
     return made
 
 
-def positional(fn: Callable[..., Any], given: Sequence[inspect.Parameter]) -> Callable[..., Any]:
-    """Return ``fn`` as a function that takes all of ``given`` by position."""
-    keywords = {it.name: i for i, it in enumerate(given) if it.kind is it.KEYWORD_ONLY}
-    if not keywords:
-        return fn
-    places = [i for i, it in enumerate(given) if it.name not in keywords]
+def _step_call(
+    fn: Callable[..., Any],
+    given: Sequence[inspect.Parameter],
+    rule: ResultRule,
+    values: StepValues,
+    engine: Engine,
+) -> Callable[..., Any]:
+    """Return a function of the arguments of a step: its new states and a dict of its outputs."""
+    called = positional(fn, given)
+    names = [it.name for it in given]
+    states = [names.index(state) for state in rule.states]
+    is_known = False  # what it returns
 
-    def called(*args: Any) -> Any:
-        named = {name: args[i] for name, i in keywords.items()}
-        return fn(*[args[i] for i in places], **named)
-
-    return called
-
-
-class StepCall:
-    """A function from the arguments of a step to its new states and a dict of its outputs.
-
-    ``given`` are the parameters of ``fn`` that are given, ``states`` the names of those that are
-    states; ``rule`` divides what it returns, and ``values`` learn what is in all these.
-    """
-
-    def __init__(
-        self,
-        fn: Callable[..., Any],
-        given: Sequence[inspect.Parameter],
-        states: Sequence[str],
-        rule: ResultRule,
-        values: StepValues,
-        engine: Engine,
-    ) -> None:
-        self._fn = positional(fn, given)
-        self._names = [it.name for it in given]
-        self._states = [self._names.index(state) for state in states]
-        self._rule = rule
-        self._values = values
-        self._engine = engine
-        self._is_known = False  # what it returns
-
-    def __call__(self, *args: Any) -> tuple[Any, ...]:
+    def step(*args: Any) -> tuple[Any, ...]:
+        nonlocal is_known
         try:
-            returned = self._fn(*args)
+            returned = called(*args)
         except Exception as error:
-            others = {it: args[i] for i, it in enumerate(self._names) if i not in self._states}
-            self._engine.note_call(error, self._rule.step, others)
+            others = {it: args[i] for i, it in enumerate(names) if i not in states}
+            engine.note_call(error, rule.step, others)
             raise
-        old = [args[i] for i in self._states]
-        states, outputs = self._rule.divide(returned, old)
-        if not self._is_known:
-            self._rule.check(returned, old, states)
-            by_name = dict(zip(self._names, args, strict=True))
-            self._values.learn({**by_name, OUTPUTS: outputs})
-            self._is_known = True
-        return *states, outputs
+        old = [args[i] for i in states]
+        new, outputs = rule.divide(returned, old)
+        if not is_known:
+            rule.check(returned, old, new)
+            values.learn({**dict(zip(names, args, strict=True)), OUTPUTS: outputs})
+            is_known = True
+        return *new, outputs
+
+    return step
 
 
 class StepGraph(ValueGraph):
@@ -326,11 +287,7 @@ class StepGraph(ValueGraph):
 
     def __init__(self, engine: str | Engine, *, steps_per_epoch: int | None = None) -> None:
         super().__init__(engine, steps_per_epoch=steps_per_epoch)
-        self._values = StepValues(self)
-
-    @property
-    def values(self) -> StepValues:
-        return self._values
+        self.values: StepValues = StepValues(self)
 
 
 def step_graph(
@@ -365,13 +322,17 @@ def step_graph(
         made.values.defaulted |= inspect.signature(fn).parameters.keys() - tensors.keys()
         in_order = [it.name for it in given if it.name in states and _is_state(tensors[it.name])]
         if not in_order:
-            raise _no_states(fn)
+            first = next(iter(inspect.signature(fn).parameters), "state")
+            raise TypeError(
+                f"name what {_shown(fn)} takes and returns anew by its parameter, such as "
+                f"{first}=..."
+            )
         title = cleaned_name(name_of(fn), "step")
         rule = ResultRule(title, in_order, output_names, made.engine)
-        step_call = StepCall(fn, given, in_order, rule, made.values, made.engine)
+        step = _step_call(fn, given, rule, made.values, made.engine)
         call = made.add(
             "Call",
-            made.engine.once(step_call, title),
+            made.engine.once(step, title),
             tuple(tensors[it.name] for it in given),
             name=f"{name}/{title}",
             num_outputs=len(in_order) + 1,
@@ -406,7 +367,7 @@ class EvaluatedStep:
 
     Parameters are bound by the names of the training's states and objects; ``key`` and ``rng`` get
     a random key for each element, the same in every evaluation. ``outputs`` name what it returns
-    without names. ``result`` is a tensor of a dict by name, ``examples`` one of the batch's size.
+    without names. ``result`` is a tensor of a dict by name, ``examples`` of the batch's size.
     """
 
     def __init__(
@@ -427,9 +388,9 @@ class EvaluatedStep:
             batch = drawn(graph, rest, data, 1, is_of_training=False)
             tensors |= batch
             bound = {name: it for name, it in tensors.items() if not isinstance(it, Tensor)}
-            called = with_objects(graph.for_evaluation(positional(fn, given)), given, bound)
+            called = positional(graph.for_evaluation(fn), given, bound)
             args = [tensors[it.name] for it in given if it.name not in bound]
-            by_name = partial(_by_name, title, called, tuple(outputs))
+            by_name = partial(_by_name, title, called, outputs)
             once = graph.engine.once(by_name, title)
             self.result: Tensor = call(once, *args, name="outputs")
             self.examples: Tensor = call(graph.engine.examples, *batch.values(), name="examples")
@@ -456,7 +417,7 @@ def _key(graph: Graph, name: str) -> Tensor:
 
 
 def _by_name(
-    title: str, fn: Callable[..., Any], outputs: tuple[str, ...], *args: Any
+    title: str, fn: Callable[..., Any], outputs: Sequence[str], *args: Any
 ) -> dict[str, Any]:
     returned = fn(*args)
     if outputs:
@@ -467,13 +428,11 @@ def _by_name(
                 f"{list(outputs)}"
             )
         return dict(zip(outputs, elements, strict=True))
-    if isinstance(returned, Mapping):
-        return dict(returned)
     if (fields := trees.fields(returned)) is not None:
         return fields
     count = len(returned) if isinstance(returned, tuple | list) else 1
-    shown = ", ".join(repr(f"metric_{i}") for i in range(1, count + 1))
     raise ValueError(
-        f"{title} must return its metrics by name, as in return {{'accuracy': accuracy}}, or have "
-        f"outputs=[{shown}], a name for each value that it returns"
+        f"{title} must return its metrics by name, as in return {{'accuracy': accuracy}}, or "
+        f"have outputs={[f'metric_{i}' for i in range(1, count + 1)]}, a name for each value that "
+        "it returns"
     )

@@ -22,31 +22,29 @@ Names: TypeAlias = "str | tuple[Names, ...]"
 class ResultRule:
     """Divides what a step returns.
 
-    - Names decide: if a dict, a named tuple or a dataclass has the name of a state, it has all
-      states by name.
+    - Names decide: a dict, a named tuple or a dataclass with the name of a state has all states.
     - Identity decides for objects that the step changes in place: these need not be returned.
     - Otherwise the states come first, in the order of the parameters, or the state alone.
     - ``outputs`` name what else it returns, or all elements, if names of states are among them.
 
-    Shapes, dtypes and structures are checked, and decide nothing.
+    Shapes, dtypes and structures are only checked.
     """
 
     def __init__(
         self, step: str, states: Sequence[str], outputs: Sequence[Names], engine: Engine
     ) -> None:
         self.step = step
-        self._states = states
-        self._outputs = outputs
+        self.states = states
+        self.outputs = outputs
         self._engine = engine
         self._names_all = not set(states).isdisjoint(nest.leaves(outputs))
-        self._size: int | None = None  # the elements of each result without names
+        self._size: int | None = None  # of each result without names
         self._returned: list[int] | None = None  # the states that are not changed in place
 
     def divide(self, returned: Any, old: Sequence[Any]) -> tuple[Sequence[Any], dict[str, Any]]:
-        """Return the new states, in the order of the parameters, and the outputs by name.
+        """Return the new states, for the ``old`` ones, and the outputs by name.
 
-        ``old`` are the states that the step was called with. Raises ValueError if states are
-        missing, or ``outputs`` do not fit.
+        Raises ValueError if states are missing, or ``outputs`` do not fit.
         """
         if self._returned is None:
             self._returned = [i for i, it in enumerate(old) if not self._engine.objects_of(it)]
@@ -58,7 +56,13 @@ class ResultRule:
             return self._divided(by_name, returned, old)
         elif _is_plain(returned):
             elements = returned
-        self._check_size(len(elements), returned)
+        if self._size is None:
+            self._size = len(elements)
+        if len(elements) != self._size:
+            raise ValueError(
+                f"{self.step!r} returned {described(self._engine, returned)}, and {self._size} "
+                "elements before: it must return the same elements in each run"
+            )
         if count < len(old):
             elements = self._without_objects(elements, returned, old)
         if len(elements) < count:
@@ -67,31 +71,22 @@ class ResultRule:
         if count < len(old):
             new = dict(zip(self._returned, states, strict=True))
             states = [new.get(i, before) for i, before in enumerate(old)]
-        return states, self._named(rest, returned, old) if rest or self._outputs else {}
-
-    def _check_size(self, size: int, returned: Any) -> None:
-        if self._size is None:
-            self._size = size
-        elif size != self._size:
-            raise ValueError(
-                f"{self.step!r} returned {described(self._engine, returned)}, and {self._size} "
-                "elements before: it must return the same elements in each run"
-            )
+        return states, self._named(rest, returned, old) if rest or self.outputs else {}
 
     def _divided(
         self, by_name: dict[str, Any], returned: Any, old: Sequence[Any]
     ) -> tuple[Sequence[Any], dict[str, Any]]:
-        lacking = [i for i in self._returned or () if self._states[i] not in by_name]
+        lacking = [i for i in self._returned or () if self.states[i] not in by_name]
         if lacking:
             raise self._refusal(returned, old, lacking)
-        states = [by_name.pop(name, before) for name, before in zip(self._states, old, strict=True)]
-        if self._names_all or not (by_name or self._outputs):
+        states = [by_name.pop(name, before) for name, before in zip(self.states, old, strict=True)]
+        if self._names_all or not (by_name or self.outputs):
             return states, by_name
         return states, self._named([by_name] if by_name else [], returned, old)
 
     def check(self, returned: Any, old: Sequence[Any], new: Sequence[Any]) -> None:
         """Raise ValueError if ``new`` states have other structures, shapes or dtypes."""
-        for i, (name, before, state) in enumerate(zip(self._states, old, new, strict=True)):
+        for i, (name, before, state) in enumerate(zip(self.states, old, new, strict=True)):
             try:
                 self._engine.conform(name, before, state)
             except ValueError as error:
@@ -99,10 +94,10 @@ class ResultRule:
 
     def _by_name(self, returned: Any) -> dict[str, Any] | None:
         """Return the elements of ``returned`` by name, if names decide."""
-        names = self._outputs
+        names = self.outputs
         fields = trees.fields(returned)
         if not self._names_all:
-            return None if fields is None or fields.keys().isdisjoint(self._states) else fields
+            return None if fields is None or fields.keys().isdisjoint(self.states) else fields
         if fields is not None and len(names) > 1 and fields.keys() >= set(names):
             return fields
         if len(names) == 1 and isinstance(names[0], str):
@@ -125,12 +120,12 @@ class ResultRule:
             objects = {id(it) for it in self._engine.objects_of(element)}
             if not objects or not objects <= given:
                 left.append(element)
-            if not objects <= given and not self._outputs:
+            if not objects <= given and not self.outputs:
                 raise self._refusal(returned, old, range(len(old)))
         return left
 
     def _named(self, rest: Sequence[Any], returned: Any, old: Sequence[Any]) -> dict[str, Any]:
-        names = self._outputs
+        names = self.outputs
         rest = [value for value in rest if value is not None]
         fields = trees.fields(rest[0]) if len(rest) == 1 else None
         if fields is not None and (not names or fields.keys() >= set(names)):
@@ -156,14 +151,14 @@ class ResultRule:
         self, returned: Any, old: Sequence[Any], which: Sequence[int], why: str = ""
     ) -> ValueError:
         """Return the error that the states ``which`` are not where they belong, with the cure."""
-        names = [self._states[i] for i in which]
+        names = [self.states[i] for i in which]
         why = why or f"{self.step!r} must return the new {' and '.join(map(repr, names))}"
         got = f"{why}. It returned {described(self._engine, returned)}"
         if (line := self._line(returned, old)) is not None:
             return ValueError(f"{got}: name each element, outputs={line}")
-        order = ", ".join(self._states[i] for i in self._returned or ())
+        order = ", ".join(self.states[i] for i in self._returned or ())
         was = [
-            f"{self._states[i]!r} was {described(self._engine, old[i], inside=True)}" for i in which
+            f"{self.states[i]!r} was {described(self._engine, old[i], inside=True)}" for i in which
         ]
         keys = [it for it in names if it.endswith(("rng", "key"))]
         key = f"; a random key is given as {keys[0]}=rh.random_key" if keys else ""
@@ -180,19 +175,19 @@ class ResultRule:
             for i in sorted(left, key=lambda i: old[i] is not value):
                 if self._conforms(i, old[i], value):
                     left.remove(i)
-                    return self._states[i]
+                    return self.states[i]
             before = len(left)
             parts = tuple(map(names_of, value)) if _is_plain(value) else ()
             return parts if len(left) < before else None
 
         if len(old) == 1 and self._conforms(0, old[0], returned):
-            return [self._states[0]]
+            return [self.states[0]]
         if not _is_plain(returned) or len(returned) == 1:
             return None
         found = [names_of(element) for element in returned]
         if not set(left).isdisjoint(self._returned or ()):
             return None
-        others = [name for name in nest.leaves(self._outputs) if name not in self._states]
+        others = [name for name in nest.leaves(self.outputs) if name not in self.states]
         unnamed = [name is None for name in nest.leaves(found)].count(True)
         if len(others) != unnamed:
             others = ["loss"] if unnamed == 1 else [f"output_{i}" for i in range(unnamed)]
@@ -201,17 +196,14 @@ class ResultRule:
 
     def _conforms(self, i: int, old: Any, new: Any) -> bool:
         try:
-            self._engine.conform(self._states[i], old, new)
+            self._engine.conform(self.states[i], old, new)
         except (TypeError, ValueError):
             return False
         return True
 
 
 def described(engine: Engine, value: Any, *, inside: bool = False) -> str:
-    """Return ``value`` for messages, as ``(float32[32, 8], a dict of 9 arrays)``.
-
-    Only ``inside`` another value, many arrays are counted.
-    """
+    """Return ``value`` for messages, as ``(float32[32, 8], a dict of 9 arrays)``."""
     if value is None:
         return "None"
     leaves = engine.leaves(value)

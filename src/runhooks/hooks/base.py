@@ -21,8 +21,8 @@ from runhooks.engines.foreign import session_of
 from runhooks.events.place import rank_folder
 from runhooks.graph.base import BaseGraph, Framework, Log, get_default_graph
 from runhooks.graph.build import get_global_step
-from runhooks.graph.epochs import has_epochs
 from runhooks.graph.nodes import Operation, Tensor, Variable
+from runhooks.graph.sources import has_epochs
 from runhooks.ranks import current_group
 from runhooks.summary import FileWriterCache, SessionLog
 from runhooks.summary.file_writer import mark_start

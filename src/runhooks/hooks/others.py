@@ -20,8 +20,8 @@ from runhooks.contract import (
 from runhooks.engines.foreign import graph_of, session_of
 from runhooks.errors import OutOfRangeError, good_ends
 from runhooks.graph.base import get_default_graph
-from runhooks.graph.epochs import EPOCH
 from runhooks.graph.generators import GeneratorState, has_generator_state
+from runhooks.graph.sources import EPOCH
 from runhooks.hooks.base import (
     FetchingHook,
     PeriodicHook,

@@ -145,7 +145,7 @@ def summaries_of(graph: BaseGraph, summary_op: Any) -> list[Any]:
     """
     found = _listed(summary_op)
     for summary in found:
-        if graph.has_effect(summary) or graph.is_value(summary):
+        if graph.is_value(summary):
             name = graph.as_graph_element(summary).name.partition(":")[0]
             raise ValueError(
                 f"summary_op must be a summary, got {name!r}: make a summary of it, such as "

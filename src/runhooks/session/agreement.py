@@ -15,7 +15,7 @@ from runhooks import clock
 from runhooks.contract import RawSession, SessionRunHook, StopRequest
 from runhooks.errors import OutOfRangeError, PeerFailedError, add_note, described
 from runhooks.graph.base import BaseGraph
-from runhooks.graph.epochs import epoch_input, steps_per_epoch
+from runhooks.graph.sources import epoch_input, steps_per_epoch
 from runhooks.ranks import Group
 from runhooks.ranks.decisions import STOP, Decisions
 from runhooks.session.hook_list import HookList, caught

@@ -23,7 +23,7 @@ from runhooks.graph.nest import reader
 from runhooks.graph.nodes import Operation, Tensor, Variable
 from runhooks.graph.passes import EndedByError
 from runhooks.graph.plan import Plan, make_plan
-from runhooks.graph.source import Source
+from runhooks.graph.sources import Source
 from runhooks.graph.step_result import described
 from runhooks.session.states import SessionInputs, VariableValues
 
@@ -70,8 +70,11 @@ class BoundRun(PreparedRun):
         is_all = self._is_phased or places == list(range(len(known)))
         self._places = None if is_all else places
         self._is_given = bool(known)
-        is_empty = plan.body.is_empty
-        self._body = BoundBody(_nothing) if is_empty else graph.bind(plan.body, held.structures)
+        self._body = (
+            BoundBody(_nothing)
+            if plan.body.is_empty
+            else self._engine.bind(plan.body, held.structures, graph.shared_by_runs)
+        )
         assigned = [held.places[variable] for variable in plan.body.assigned]
         kept = [held.places[variable] for variable in plan.body.kept]
         self._read_spans = spans = _joined([*assigned, *kept])

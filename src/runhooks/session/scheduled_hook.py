@@ -13,8 +13,8 @@ from runhooks import clock
 from runhooks.contract import SessionRunHook
 from runhooks.errors import add_note
 from runhooks.graph.base import BaseGraph, StepPart
-from runhooks.graph.epochs import Epochs
 from runhooks.graph.nodes import Effect
+from runhooks.graph.sources import Epochs
 from runhooks.ranks import Group
 from runhooks.trigger import Due, no_epochs
 

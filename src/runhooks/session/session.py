@@ -15,11 +15,11 @@ from runhooks.contract import PreparedRun, RawSession, Snapshot, Stateful
 from runhooks.graph.base import OBJECT_STATES, ClosedSessionError, GraphKeys
 from runhooks.graph.build import get_global_step
 from runhooks.graph.engine import BoundedCache
-from runhooks.graph.epochs import Epochs
 from runhooks.graph.graph import Graph, own_graph, step_not_named
 from runhooks.graph.nest import structure_key
 from runhooks.graph.nodes import Operation, Variable
 from runhooks.graph.plan import make_plan
+from runhooks.graph.sources import Epochs
 from runhooks.session.runs import BoundRun, PlannedRun, check_arguments
 from runhooks.session.states import SavedVariables, SessionInputs, VariableValues
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 
 from runhooks import clock
 from runhooks.errors import DeadlineExceededError
-from runhooks.graph.epochs import Epochs
+from runhooks.graph.sources import Epochs
 from runhooks.ranks import Group
 from runhooks.ranks.decisions import Decisions
 

@@ -18,10 +18,9 @@ from runhooks.engines.conform import fitted
 from runhooks.graph.base import ClosedSessionError, GraphKeys, Resized
 from runhooks.graph.engine import Engine
 from runhooks.graph.epoch_means import EPOCH_SUMS, GLOBAL_SUMS
-from runhooks.graph.epochs import EPOCH, Epochs
 from runhooks.graph.graph import Graph
 from runhooks.graph.nodes import InitialFrom, Operation, Variable
-from runhooks.graph.source import OpenInput, Source
+from runhooks.graph.sources import EPOCH, Epochs, OpenInput, Source
 from runhooks.near_names import suggestion
 
 _log = logging.getLogger("runhooks")

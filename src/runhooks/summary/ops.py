@@ -22,9 +22,9 @@ from runhooks.events import Message
 from runhooks.graph import nest
 from runhooks.graph.base import GraphKeys, get_default_graph
 from runhooks.graph.engine import Engine
-from runhooks.graph.epochs import EPOCH
 from runhooks.graph.graph import Graph, own_graph
 from runhooks.graph.nodes import Effect, Operation, Placement, Tensor, Variable, cleaned_name
+from runhooks.graph.sources import EPOCH
 from runhooks.near_names import with_article
 from runhooks.summary.kinds.media import audio_value, image_value
 from runhooks.summary.kinds.values import (

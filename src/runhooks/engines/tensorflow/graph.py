@@ -23,8 +23,8 @@ from runhooks.engines.tensorflow.fetches import (
 from runhooks.engines.tensorflow.session import TensorFlowOpener, observed
 from runhooks.graph.base import BaseGraph, GraphKeys, entered
 from runhooks.graph.engine import Kept
-from runhooks.graph.epochs import EPOCH, steps_per_epoch
 from runhooks.graph.nodes import cleaned_name
+from runhooks.graph.sources import EPOCH, steps_per_epoch
 from runhooks.trigger import no_epochs
 
 v1 = tf.compat.v1
@@ -37,8 +37,6 @@ class TensorFlowGraph(BaseGraph):
 
     def __init__(self, graph: Any) -> None:
         self._graph = graph
-        self._finalized_for_good = False
-        self._users = 0
         self._epoch: Any = None
         self._means: Kept[Any, Any] = Kept()
 
@@ -62,17 +60,8 @@ class TensorFlowGraph(BaseGraph):
         with entered(self), self._graph.as_default():
             yield self
 
-    @contextmanager
-    def in_use(self) -> Iterator[None]:
-        if self._users == 0:
-            self._finalized_for_good = self._graph.finalized
-        self._users += 1
-        try:
-            yield
-        finally:
-            self._users -= 1
-            if self._users == 0 and not self._finalized_for_good:
-                getattr(self._graph, "_unsafe_unfinalize", lambda: None)()
+    def reopen(self) -> None:
+        getattr(self._graph, "_unsafe_unfinalize", lambda: None)()
 
     def finalize(self) -> None:
         self._graph.finalize()

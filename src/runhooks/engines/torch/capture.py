@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 import sys
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -32,7 +31,7 @@ from runhooks.engines.torch.pending import updated_by
 from runhooks.graph import nest
 from runhooks.graph.graph import Graph
 from runhooks.graph.named_values import NamedValues, to_feed
-from runhooks.graph.nodes import CAPTURES, Below, Effect, Operation, Placement, Tensor
+from runhooks.graph.nodes import CAPTURES, Effect, Operation, Tensor
 from runhooks.near_names import did_you_mean, nearest
 
 _log = logging.getLogger("runhooks")
@@ -270,7 +269,8 @@ class ObjectTensors(NamedValues):
     def _make(self, name: str) -> Operation | None:
         kind, _, target = name.partition("/")
         if target in self._carried.get(kind, ()):
-            return self._part(name, kind, target)
+            lost = f"{kind!r} has lost {target!r}"
+            return self.part(name, target, self._given[kind], lambda _: ValueError(lost))
         if name == GLOBAL_NORM and self._objects.modules():
             return self._capture(name, GLOBAL_NORM, "")
         found = self._objects.find(target)
@@ -287,21 +287,6 @@ class ObjectTensors(NamedValues):
         if rate_groups(self._objects.optimizers(), name):
             return self._operation(name, Effect.READ, partial(_rate, self._objects, name))
         return None
-
-    def _part(self, name: str, owner: str, path: str) -> Operation:
-        whole, children = self._given[owner], self._graph.engine.children
-        return Operation(
-            self._graph,
-            "Part",
-            name,
-            # After the state, and before what else is added.
-            whole.op.number + (zlib.crc32(path.encode()) + 1) / 2**33,
-            fn=Below(path, children, lambda _: ValueError(f"{owner!r} has lost {path!r}")),
-            args=(whole,),
-            inputs=(whole,),
-            read_args=nest.args_reader((whole,)),
-            placement=Placement.EITHER,
-        )
 
     def _capture(self, name: str, kind: str, target: str) -> Operation:
         return self._operation(

@@ -36,7 +36,6 @@ from runhooks.graph.step import (
     made_for,
     name_of,
     positional,
-    with_objects,
 )
 from runhooks.graph.step_result import Names, ResultRule
 from runhooks.near_names import with_article
@@ -111,7 +110,7 @@ class Graph(ValueGraph):
         if self._device is not None:
             for module in self._objects.modules().values():
                 module.to(self._device)
-        self._values = ObjectTensors(self, self._objects)
+        self.values: ObjectTensors = ObjectTensors(self, self._objects)
         self._objects.warn_of_unsaved()
 
     @property
@@ -124,19 +123,15 @@ class Graph(ValueGraph):
         """The objects that its steps change, by name."""
         return self._objects
 
-    @property
-    def values(self) -> ObjectTensors:
-        return self._values
-
     def object_named(self, name: str) -> Any:
         return self._objects.given.get(name)
 
     def for_evaluation(self, fn: Callable[..., Any]) -> Callable[..., Any]:
-        def called(*args: Any) -> Any:
+        def called(*args: Any, **kwargs: Any) -> Any:
             for module in self._objects.modules().values():
                 module.eval()  # until the call is over, as for all that does not train
             with torch.no_grad():
-                return fn(*args)
+                return fn(*args, **kwargs)
 
         return called
 
@@ -430,7 +425,7 @@ def _called(
             within.values.defaulted.add(within.scope + name)
     named = {it.name: within.object_named(it.name) for it in parameters}
     objects = {name: it for name, it in named.items() if it is not None}
-    called = with_objects(positional(fn, parameters), parameters, objects)
+    called = positional(fn, parameters, objects)
     return called, [it for it in parameters if it.name not in objects]
 
 
