@@ -22,9 +22,7 @@ from runhooks.events.reading.messages import (
     ParsedValue,
     TagMetadata,
     Wanted,
-    kind_of,
     parse_event,
-    text_at,
     text_of,
 )
 from runhooks.events.reading.results import Scalars
@@ -133,9 +131,8 @@ class ScalarField(NamedTuple):
 
 def _scalar_field(payload: bytes, value: ParsedValue, metadata: TagMetadata) -> ScalarField | None:
     """Return the floating-point scalar that ``value`` is; else None. Raises ValueError."""
-    tag = text_at(payload, value.tag)
-    said = metadata.of_value(payload, value, tag)
-    if value.content is None or kind_of(value, said) != SCALAR:
+    tag, said, kind = metadata.identify(payload, value)
+    if value.content is None or kind != SCALAR:
         return None
     tag_at = (value.tag.begin, value.tag.end) if value.tag else (0, 0)
     sent = said if value.metadata else None
@@ -373,10 +370,11 @@ def in_order(records: int, found: list[ScalarRows], singles: list[SingleScalar])
 
 
 class ScalarStore:
-    """The scalars of all tags, merged when they are asked for."""
+    """The scalars of all tags, with ``names`` by number, merged when they are asked for."""
 
-    def __init__(self) -> None:
-        self._columns: dict[int, Scalars] = {}
+    def __init__(self, names: list[str]) -> None:
+        self._names = names
+        self._columns: dict[str, Scalars] = {}
         self._ids: list[NDArray[np.int32]] = []
         self._chunks: tuple[list[NDArray[Any]], ...] = ([], [], [])
 
@@ -388,8 +386,8 @@ class ScalarStore:
         for chunks, column in zip(self._chunks, columns, strict=True):
             chunks.append(column[begin:end])
 
-    def columns(self) -> dict[int, Scalars]:
-        """Return the columns of each tag, by its number."""
+    def columns(self) -> dict[str, Scalars]:
+        """Return the columns of each tag."""
         if self._ids:
             self._merge()
         return self._columns
@@ -400,7 +398,7 @@ class ScalarStore:
         order = _by_number(ids)
         ids = ids[order]
         bounds = np.flatnonzero(np.concatenate(([True], ids[1:] != ids[:-1], [True])))
-        tags = ids[bounds[:-1]].tolist()
+        tags = [self._names[number] for number in ids[bounds[:-1]].tolist()]
         del ids
         # Small tags share an array; one that somebody keeps does not keep all others.
         shared = bounds.searchsorted(np.arange(0, len(order), _TOGETHER)).tolist()

@@ -108,11 +108,10 @@ class StreamReader:
     def _scalars(
         self, run: str, scalars: ScalarColumns, begin: int, end: int
     ) -> Iterable[StreamPoint]:
-        some = (column[begin:end].tolist() for column in scalars[:4])
-        ids, steps, values, wall_times = some
+        ids, steps, values, wall_times = (it[begin:end].tolist() for it in scalars[:4])
         tags = map(self._rows.wanted.names.__getitem__, ids)
-        numbers = steps, wall_times, values
-        return map(_point_of, zip(repeat(run), tags, repeat(SCALAR), *numbers, strict=False))
+        columns = zip(repeat(run), tags, repeat(SCALAR), steps, wall_times, values, strict=False)
+        return map(_point_of, columns)
 
     def _others(
         self, run: str, block: Block, found: BlockContents, metadata: TagMetadata
@@ -120,11 +119,10 @@ class StreamReader:
         """Return the other points, each with the record that it is in, in order."""
         others = []
         for at in found.points:
-            tag = self._rows.wanted.names[at.tag_id]
             message = bytes(memoryview(block.data)[at.begin : at.end])
             with suppress(ValueError):
-                value = decode_message(message, tag, at.kind, metadata)
-                point = StreamPoint(run, tag, at.kind, at.step, at.wall_time, value)
+                value = decode_message(message, at.kind, metadata)
+                point = StreamPoint(run, at.tag, at.kind, at.step, at.wall_time, value)
                 others.append((at.record, point))
         if self._rows.wanted.named_kind(SESSION_LOG):
             for record, log in found.logs:

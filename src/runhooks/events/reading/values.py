@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import math
-import struct
 import wave
 from collections.abc import Callable
 from io import BytesIO
@@ -35,10 +34,8 @@ from runhooks.events.reading.messages import (
     Metadata,
     ParsedValue,
     TagMetadata,
-    kind_of,
     parse_summary,
     parse_value,
-    text_at,
     text_of,
 )
 
@@ -100,18 +97,17 @@ class SummaryDecoder:
         """Return the values of ``summary``, a Summary message. Raises ValueError if malformed."""
         found = []
         for value in parse_summary(summary, 0, len(summary)):
-            tag = text_at(summary, value.tag)
-            metadata = self._metadata.of_value(summary, value, tag)
-            kind = kind_of(value, metadata)
+            tag, metadata, kind = self._metadata.identify(summary, value)
             if kind is not None:
                 found.append(TaggedValue(tag, kind, decode_value(summary, value, kind, metadata)))
         return found
 
 
-def decode_message(message: bytes, tag: str, kind: str, known: TagMetadata) -> Any:
+def decode_message(message: bytes, kind: str, known: TagMetadata) -> Any:
     """Return the decoded ``message``, one value of a summary of a run. Raises ValueError."""
     value = parse_value(message, 0, len(message))
-    return decode_value(message, value, kind, known.of_value(message, value, tag))
+    _, metadata, _ = known.identify(message, value)
+    return decode_value(message, value, kind, metadata)
 
 
 def decode_value(message: bytes, value: ParsedValue, kind: str, metadata: Metadata) -> Any:
@@ -251,9 +247,9 @@ _DTYPES = {
     24: "u1",
     25: "u1",
 }
-#: The formats of the fields of numbers, None for varints.
-_FIELDS = {5: "<f", 6: "<d", 7: None, 9: "<f", 10: None, 11: None, 12: "<d", 13: None}
-_FIELDS |= {16: None, 17: None, 18: "B"}
+#: The types of the fields of numbers, None for varints.
+_FIELDS = {5: "<f4", 6: "<f8", 7: None, 9: "<f4", 10: None, 11: None, 12: "<f8", 13: None}
+_FIELDS |= {16: None, 17: None, 18: "u1"}
 _STRING_FIELD = 8
 _MOST_BYTES = 1 << 26  # of an array whose last number is repeated
 
@@ -356,15 +352,11 @@ def _numbers(message: bytes, tensor: ParsedTensor, dtype: np.dtype[Any]) -> NDAr
 
 
 def _numbers_of(message: bytes, field: LocatedField) -> list[Any]:
-    number_format = _FIELDS[field.number]
+    dtype = _FIELDS[field.number]
     if field.wire_type == VARINT:
-        return [signed(field.value)] if number_format is None else []
-    if number_format is not None:
-        item = struct.Struct(number_format)
-        packed = message[field.begin : field.end]
-        if len(packed) % item.size:
-            raise ValueError(f"a tensor has {len(packed)} bytes of numbers of {item.size} bytes")
-        return [number for (number,) in item.iter_unpack(packed)]
+        return [signed(field.value)] if dtype is None else []
+    if dtype is not None:
+        return list(np.frombuffer(message[field.begin : field.end], dtype).tolist())
     at, found = field.begin, []
     while at < field.end:
         value, at = varint_at(message, at, field.end)
