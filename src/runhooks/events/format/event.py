@@ -69,8 +69,7 @@ class SessionLog(NamedTuple):
 class Event(NamedTuple):
     """One record of an event file: a time in seconds since the epoch, a step, and one other field.
 
-    A message is bytes in the wire format, or an object that is serialized when the event is
-    written. An event that was read holds bytes.
+    A message is bytes, or an object that is serialized when the event is written.
     """
 
     wall_time: float

@@ -33,7 +33,7 @@ _BINARY = getattr(os, "O_BINARY", 0)  # of Windows
 
 
 def read_places(path: AnyPath, places: Sequence[tuple[int, int]]) -> list[bytes]:
-    """Return the bytes of ``path`` at ``places``, sorted, each where it begins and ends."""
+    """Return what is at ``places``, sorted, each where it begins and ends."""
     if isinstance(path, StorePath):
         return path.read_ranges(places)
     with _opened(path) as file:
@@ -194,10 +194,6 @@ class Block(NamedTuple):
         starts, _ = self.found
         return windows[starts[index]].view(np.uint8).reshape(-1, width)
 
-    def without_last(self) -> Block:
-        starts, lengths = self.found
-        return self._replace(found=(starts[:-1], lengths[:-1]))
-
 
 class RecordReader:
     """Reads the records of the file ``path``, and those that are appended later.
@@ -240,7 +236,6 @@ class RecordReader:
             return False
 
     def blocks(self) -> Iterator[Block]:
-        """Yield the new records, up to the present end of the file. Raises OSError."""
         self._unreadable = None
         path = self.path
         with path.open_expected() if isinstance(path, StorePath) else _opened(path) as file:
@@ -263,12 +258,12 @@ class RecordReader:
                     yield self._counted(block)
                 else:
                     self.offset = begin
-                    yield self._counted(block.without_last())
+                    starts, lengths = block.found
+                    yield self._counted(block._replace(found=(starts[:-1], lengths[:-1])))
                     reach = self._pass_bad_payload(file, begin + length, size)
             self.size = size
 
     def skip_rest(self, error: OSError) -> None:
-        """Note that the file cannot be read from the offset on."""
         reason = f"it cannot be read: {error.strerror or error}"
         self._unreadable = Damage(self.path, self.offset, 0, reason)
 

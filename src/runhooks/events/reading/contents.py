@@ -159,10 +159,7 @@ class FileContents:
         return self.records.path
 
     def update(self, skip_unreadable: bool) -> int:
-        """Read new records and return the number of new points.
-
-        Raises OSError, unless it is to be listed as a damage.
-        """
+        """Read new records and return the number of new points."""
         new = 0
         try:
             for block in self.records.blocks():
@@ -193,7 +190,6 @@ class FileContents:
         return messages
 
     def value(self, point: StoredPoint, kind: str, tag: str) -> Any:
-        """Return the value of ``point``. Raises as ``read``, and DataLossError if malformed."""
         try:
             return self._decoded(point, kind)
         except ValueError as error:
@@ -204,7 +200,7 @@ class FileContents:
             ) from error
 
     def undecodable(self) -> list[Damage]:
-        """Return the malformed values, scalars excepted. Raises as ``read``."""
+        """Return the malformed values, scalars excepted."""
         found = []
         for (kind, tag), points in self.points.items():
             for point in points:
@@ -260,10 +256,7 @@ class RunContents:
         self._purge = purge
 
     def update(self, paths: Sequence[AnyPath], skip_unreadable: bool = False) -> int:
-        """Read what is new in the files ``paths``, sorted; return the number of new points.
-
-        All other files are dropped. Raises OSError, unless it is to be listed as a damage.
-        """
+        """Read what is new in ``paths``, sorted, and no other files; return how many points are."""
         known = {file.path: file for file in self.files}
         self.files = [
             file
@@ -307,7 +300,6 @@ class RunContents:
     def points_of_files(
         self, kind: str, tag: str
     ) -> Iterator[tuple[FileContents, list[StoredPoint]]]:
-        """Yield each file and its points of this kind and tag, in order."""
         is_kept = kind == HPARAMS  # no step makes them, so that none makes them again
         for file, of_file in zip(self.files, self._limits, strict=True):
             yield (
@@ -332,7 +324,6 @@ class RunContents:
         )
 
     def encoded_points(self, kind: str, tag: str) -> list[tuple[StoredPoint, bytes]]:
-        """Return the points with their values as bytes. Raises as ``read``."""
         return [
             pair
             for file, points in self.points_of_files(kind, tag)

@@ -63,7 +63,7 @@ def find_runs(path: AnyPath) -> tuple[dict[str, FoundRun], list[Damage]]:
 
 
 def _leads_back(folder: Path, root: Path) -> bool:
-    """Whether ``folder`` is a link to a directory in ``root``, which is found there itself."""
+    """Whether ``folder`` is a link to a directory in ``root``."""
     return folder.is_symlink() and folder.resolve().is_relative_to(root)
 
 
@@ -74,7 +74,7 @@ def _natural(name: str) -> tuple[list[str | int], str]:
 
 
 def find_files(path: AnyPath) -> list[AnyPath]:
-    """Return the event files of the run at ``path``, in the order in which they are read."""
+    """Return the event files of a run, in order."""
     if isinstance(path, StorePath):
         found = path.files()
         if found != [path]:

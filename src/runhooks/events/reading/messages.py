@@ -1,7 +1,7 @@
 """The fields of one event, the metadata of its values, and the tags that are wanted.
 
-Of fields that exclude each other the last counts, as in Protocol Buffers. Format: TensorFlow's
-``event.proto`` and ``summary.proto``.
+Of fields that exclude each other the last counts, as in Protocol Buffers. What parses a message
+raises ValueError if it is malformed. Format: TensorFlow's ``event.proto`` and ``summary.proto``.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class ParsedEvent(NamedTuple):
 
 
 def parse_event(message: bytes) -> ParsedEvent:
-    """Return the fields of ``message``, an Event. Raises ValueError if it is malformed."""
+    """Parse an Event."""
     wall_time = step = None
     number, contents = 0, list[LocatedField]()
     for field in locate_fields(message, 0, len(message)):
@@ -76,7 +76,7 @@ def parse_event(message: bytes) -> ParsedEvent:
 
 
 def parse_summary(message: bytes, begin: int, end: int) -> list[ParsedValue]:
-    """Return the values of the Summary at ``message[begin:end]``. Raises ValueError."""
+    """Parse a Summary."""
     return [
         parse_value(message, field.begin, field.end)
         for field in locate_fields(message, begin, end)
@@ -85,7 +85,7 @@ def parse_summary(message: bytes, begin: int, end: int) -> list[ParsedValue]:
 
 
 def parse_value(message: bytes, begin: int, end: int) -> ParsedValue:
-    """Return the fields of the value at ``message[begin:end]``. Raises ValueError."""
+    """Parse a value of a Summary."""
     tag = metadata = content = None
     for field in locate_fields(message, begin, end):
         if field.number == SIMPLE_VALUE:
@@ -137,7 +137,7 @@ class Metadata(NamedTuple):
 
 
 def parse_metadata(message: bytes) -> Metadata:
-    """Return the metadata in ``message``, a SummaryMetadata. Raises ValueError if malformed."""
+    """Parse a SummaryMetadata."""
     found = dict(fields(message))
     plugin = dict(fields(as_bytes(found.get(1, b""))))
     texts = (as_bytes(it) for it in (plugin.get(1, b""), found.get(2, b""), found.get(3, b"")))
@@ -155,10 +155,7 @@ def _kind_of(value: ParsedValue, metadata: Metadata) -> str | None:
 
 
 def parse_hparams(content: bytes) -> dict[str, Any]:
-    """Return the hyper-parameters in an HParamsPluginData message. Raises ValueError if malformed.
-
-    Format: ``tensorboard/plugins/hparams/plugin_data.proto``. Values are float, str, bool or None.
-    """
+    """Format: ``HParamsPluginData`` of ``tensorboard/plugins/hparams/plugin_data.proto``."""
     starts = [it.value for it in fields(content) if it.number == 3]
     entries = [it.value for start in starts for it in fields(as_bytes(start)) if it.number == 1]
     found = {}
@@ -235,10 +232,7 @@ class TagMetadata:
             self._by_tag.setdefault(tag, metadata)
 
     def identify(self, message: bytes, value: ParsedValue) -> tuple[str, Metadata, str | None]:
-        """Return the tag of ``value``, its metadata or that of the tag, and its kind or None.
-
-        Raises ValueError if the metadata are malformed.
-        """
+        """Return the tag of ``value``, its metadata or that of the tag, and its kind or None."""
         tag = "" if value.tag is None else text_of(message[value.tag.begin : value.tag.end])
         metadata = self.of(tag)
         if value.metadata is not None:

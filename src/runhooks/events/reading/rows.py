@@ -103,7 +103,6 @@ class RowDecoders:
     def _learnt(
         self, row: NDArray[np.uint8], length: int, metadata: TagMetadata
     ) -> RowFormat | None:
-        """Return the format of a record; None if it is damaged or no scalars."""
         payload = row[HEADER_BYTES : HEADER_BYTES + length].tobytes()
         check = row[HEADER_BYTES + length : HEADER_BYTES + length + 4].tobytes()
         if check_of(payload) != check:
@@ -130,7 +129,7 @@ class ScalarField(NamedTuple):
 
 
 def _scalar_field(payload: bytes, value: ParsedValue, metadata: TagMetadata) -> ScalarField | None:
-    """Return the floating-point scalar that ``value`` is; else None. Raises ValueError."""
+    """Return the floating-point scalar that ``value`` is; else None."""
     tag, said, kind = metadata.identify(payload, value)
     if value.content is None or kind != SCALAR:
         return None
@@ -187,7 +186,6 @@ class RowFormat:
         self._template = _as_words(np.frombuffer(payload, np.uint8)) & self._mask
 
     def matches(self, rows: NDArray[np.uint8]) -> NDArray[np.bool_]:
-        """Return which of ``rows`` have this format: bool ``[n]``."""
         words = rows.view(np.uint64)
         wrong = np.zeros(len(rows), np.uint64)
         for at in np.flatnonzero(self._mask).tolist():
@@ -387,7 +385,6 @@ class ScalarStore:
             chunks.append(column[begin:end])
 
     def columns(self) -> dict[str, Scalars]:
-        """Return the columns of each tag."""
         if self._ids:
             self._merge()
         return self._columns

@@ -112,7 +112,7 @@ class Run(Exported):
         Raises:
             ValueError: ``kind`` is unknown, or ``"scalar"``.
         """
-        if kind not in self._points:
+        if kind not in [*self._points]:  # a list, which has no hash, is refused as well
             raise ValueError(f"kind must be one of {', '.join(self._points)}, got {kind!r}")
         return self._points[kind]
 
@@ -182,12 +182,11 @@ class Run(Exported):
     def update(self) -> int:
         """Read what was added since, and return the number of new points.
 
-        A truncated last record waits for its rest. A file that was replaced, or is shorter than
-        before, is read again, and all of its points count as new. The contents of a file that is
-        gone are dropped. Columns that were returned before stay as they are. A file that cannot be
-        read is listed in ``damages`` until it can.
+        A file that was replaced, or is shorter than before, is read again: all its points count as
+        new. Columns that were returned before stay as they are. A file that cannot be read is
+        listed in ``damages`` until it can.
 
-        Raises FileNotFoundError if the directory is gone, OSError if the run is a single file that
+        Raises FileNotFoundError if the directory is gone, OSError if the run is one file that
         cannot be read.
         """
         return self.update_files(find_files(self.path))
@@ -264,7 +263,7 @@ def read(
     """Return the runs found in ``path``, by name.
 
     Every CRC is verified. Damaged records, and files that cannot be read, are skipped and listed in
-    ``damages``. Symbolic links are followed, but no directory is read twice.
+    ``damages``.
 
     Args:
         path: An event file, a run directory, or a directory above runs.
@@ -273,7 +272,7 @@ def read(
             for those of hyper-parameters, which are always decoded.
         kinds: The kinds to decode, of those at ``Run``; None: all. ``hparams`` is always one.
         purge: Whether to drop points that a later session repeated after restarting at an earlier
-            step. A tag that goes back without a restart keeps all its points.
+            step.
 
     Raises:
         FileNotFoundError: There is nothing at ``path``.

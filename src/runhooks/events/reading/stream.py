@@ -52,8 +52,7 @@ def stream(
     Damaged or malformed values and unreadable files are skipped; points that a later session
     repeated are not. ``path``, ``tags`` and ``kinds`` are as for ``read``, but session logs are
     included only if ``"session_log"`` is among the kinds. With ``follow`` it continues forever,
-    checking for new points and runs twice a second. A file that was replaced, or is shorter than
-    before, is read again.
+    checking for new points and runs twice a second. Replaced files are read again.
 
     Raises FileNotFoundError, ValueError and OSError as ``read``.
     """
@@ -79,7 +78,6 @@ class StreamReader:
         self._files: dict[AnyPath, RecordReader] = {}
 
     def new(self) -> Iterator[StreamPoint]:
-        """Return the new points, run by run. Raises OSError if the path cannot be read."""
         return chain.from_iterable(self._pieces())
 
     def _pieces(self) -> Iterator[Iterable[StreamPoint]]:
@@ -116,7 +114,6 @@ class StreamReader:
     def _others(
         self, run: str, block: Block, found: BlockContents, metadata: TagMetadata
     ) -> list[tuple[int, StreamPoint]]:
-        """Return the other points, each with the record that it is in, in order."""
         others = []
         for at in found.points:
             message = bytes(memoryview(block.data)[at.begin : at.end])

@@ -1,7 +1,7 @@
 """Decoding the values of a summary, kind by kind, and tensors of all dtypes.
 
-Formats: TensorFlow's ``summary.proto``, ``histogram.proto``, ``tensor.proto``, ``types.proto``, and
-the tensors of TensorBoard's plugins.
+What is malformed raises ValueError. Formats: TensorFlow's ``summary.proto``, ``histogram.proto``,
+``tensor.proto``, ``types.proto``, and the tensors of TensorBoard's plugins.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Image(NamedTuple):
 class Audio(NamedTuple):
     """A clip of audio: ``encoded`` is a whole file of type ``content_type``, mostly ``audio/wav``.
 
-    ``sample_rate`` is in frames per second; it, ``channels`` and ``frames`` are 0 if unknown.
+    ``sample_rate``, in frames per second, ``channels`` and ``frames`` are 0 if unknown.
     """
 
     sample_rate: float
@@ -104,14 +104,14 @@ class SummaryDecoder:
 
 
 def decode_message(message: bytes, kind: str, known: TagMetadata) -> Any:
-    """Return the decoded ``message``, one value of a summary of a run. Raises ValueError."""
+    """Decode one value of a summary of a run."""
     value = parse_value(message, 0, len(message))
     _, metadata, _ = known.identify(message, value)
     return decode_value(message, value, kind, metadata)
 
 
 def decode_value(message: bytes, value: ParsedValue, kind: str, metadata: Metadata) -> Any:
-    """Return the decoded ``value``, which is in ``message``. Raises ValueError."""
+    """Decode ``value``, which is in ``message``."""
     if value.content is None or kind == "hparams":
         return metadata.content
     if value.content.number == TENSOR:
@@ -299,7 +299,7 @@ def _shape(message: bytes, field: LocatedField) -> tuple[int, ...]:
 def tensor_array(message: bytes, begin: int, end: int) -> NDArray[Any]:
     """Return the tensor at ``message[begin:end]``; strings as an object array of bytes.
 
-    bfloat16 and float8 become float32. Raises ValueError.
+    bfloat16 and float8 become float32.
     """
     tensor = parse_tensor(message, begin, end)
     if tensor.dtype == _STRING:
