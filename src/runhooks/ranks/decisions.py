@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from runhooks import clock
 from runhooks.errors import OpError
-from runhooks.ranks.exchange import Exchange
+from runhooks.ranks.exchange import BYE, Exchange
 from runhooks.ranks.group import Group
 
 _log = logging.getLogger("runhooks")
@@ -99,8 +99,7 @@ class Proposals:
 class Decisions:
     """One rank's part in the decisions of a training.
 
-    Two threads work beside the loop, the ear of the exchange and one that speaks; neither makes a
-    collective.
+    The ear of the exchange and a thread that speaks work beside the loop, without collectives.
 
     Attributes:
         begun: The number of the run that the loop has begun last.
@@ -149,11 +148,11 @@ class Decisions:
         self._speaker.start()
 
     def propose(self, kind: str, text: str) -> None:
-        """Propose a decision to all ranks. Any thread, and a signal handler, may call it."""
+        """Any thread, and a signal handler, may call it."""
         self._mouth.put((kind, text))
 
     def due(self, run: float) -> list[Decision]:
-        """Return what is decided for ``run``, once none is open; raise what has failed."""
+        """Return what is decided for ``run``; raise what has failed."""
         self._group.check_process()
         with self._changed:
             self._wait_for(lambda: self._open is None)
@@ -180,7 +179,7 @@ class Decisions:
             self.propose(_LOOP_ENDED, json.dumps([self.runs, step]))
 
     def failure(self) -> Exception | None:
-        """Return the failure of another rank, or of the agreement, or None."""
+        """Return that of another rank, or of the agreement."""
         if self._failure is None:
             with suppress(OpError):
                 return self._group.failure()
@@ -193,12 +192,11 @@ class Decisions:
         self._end_speaker()
         with suppress(OpError):
             if self._group.rank:
-                self._exchange.say_bye()
+                self._exchange.say(BYE)
             else:
                 self._exchange.wait_for_byes(self._group.grace_secs)
 
     def tell_failure(self, cause: str, rank: int) -> None:
-        """Tell the others that ``rank``, which may be this one, has failed."""
         self._answered.set()
         self._is_out.set()
         self._fail(cause, rank)
@@ -274,7 +272,7 @@ class Decisions:
             self._changed.notify_all()
         self._mouth.put(error)
         with suppress(OpError):
-            self._exchange.say_bye()
+            self._exchange.say(BYE)
 
     def _end_stuck(self, error: Exception) -> None:
         _log.error(
@@ -334,10 +332,7 @@ def _show_stacks() -> None:
 
 
 class Pulse:
-    """Gives signs of life, and finds a rank that has given none for many looks of this one.
-
-    Rank 0 watches all, the others watch rank 0.
-    """
+    """Signs of life: rank 0 watches all, the others watch rank 0."""
 
     def __init__(self, group: Group) -> None:
         self._group = group

@@ -65,7 +65,7 @@ class _Background:
         self._thread: threading.Thread | None = None
 
     def register(self, worker: Worker) -> None:
-        """Include ``worker`` in ``flush_all`` and in forks, as long as it is referenced."""
+        """Flush and fork ``worker`` with all others, as long as it is referenced."""
         self._workers[id(worker)] = worker
 
     def schedule(self, worker: Worker, hurry: bool = False) -> None:
@@ -124,7 +124,7 @@ class _Background:
     def end_all(
         self, act: Callable[[Worker, float | None], None], timeout: float | None = None
     ) -> None:
-        """Call ``act`` with each worker and the seconds that it has, then raise the first error."""
+        """Call ``act`` with each worker and the seconds that it has."""
         end = None if timeout is None else clock.monotonic() + timeout
 
         def act_on(worker: Worker) -> None:
@@ -133,7 +133,6 @@ class _Background:
         call_all(partial(act_on, worker) for worker in self._living())
 
     def settle_all(self) -> None:
-        """``settle`` every writer of the process."""
         for worker in self._living():
             worker.settle()
 

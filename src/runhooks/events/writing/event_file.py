@@ -41,10 +41,7 @@ def _first_record() -> bytes:
 
 
 class EventFile:
-    """A new event file in ``logdir``, which is created if missing.
-
-    Raises OSError, which names ``logdir``.
-    """
+    """A new event file in ``logdir``, which is made if missing. Raises OSError, which names it."""
 
     waiting = 0
 
@@ -92,10 +89,10 @@ class EventFile:
         return self._file.closed or is_elsewhere(self._file, self.path)
 
     def store(self) -> None:
-        """Do nothing: no record waits."""
+        return
 
     def forget(self) -> None:
-        """Likewise."""
+        return
 
     def close(self) -> None:
         self._file.close()
@@ -151,7 +148,6 @@ class StoredFile:
 
     @property
     def waiting(self) -> int:
-        """Number of records that are not in the store yet."""
         unstored = memoryview(self._segment)[self._stored :]
         return complete_records(unstored)[0] + complete_records(self._waiting)[0]
 
@@ -251,7 +247,7 @@ class EventSink(Sink):
         return self._file is not None and self._file.waiting > 0
 
     def store(self) -> list[BaseException]:
-        """Store them; return the error, if any."""
+        """Return the error, if any."""
         if self._file is not None:
             try:
                 self._file.store()
@@ -261,7 +257,6 @@ class EventSink(Sink):
         return []
 
     def give_up(self) -> None:
-        """Count the records that wait as lost."""
         if self._file is not None:
             self.lost += self._file.waiting
             self._file.forget()

@@ -173,7 +173,7 @@ class ScalarRecords:
         return self._in_order(parts, len(tags))
 
     def _records(self, group: int, rows: _Index, columns: _Columns) -> _Bytes:
-        """Return one record for each of ``rows`` of the templates of ``group``."""
+        """Return a record for each of ``rows`` of the templates."""
         shape, digits = divmod(group, _LENGTHS)
         templates = self._templates.templates(shape, digits)
         length = templates.records.shape[1]
@@ -193,7 +193,7 @@ class ScalarRecords:
         return records
 
     def _in_order(self, parts: Sequence[tuple[_Index, _Bytes]], count: int) -> memoryview:
-        """Return all rows of ``parts``, pairs of indices and rows, in the order of the indices."""
+        """Return the rows of ``parts`` in the order of their indices."""
         lengths = np.empty(count, np.intp)
         for at, rows in parts:
             lengths[at] = rows.shape[1]
@@ -219,7 +219,7 @@ def _varint_lengths(steps: NDArray[np.uint64]) -> Any:
 
 
 def _varints(steps: NDArray[np.uint64], length: int) -> _Bytes:
-    """Return ``steps``, of ``length`` digits each, in base 128: ``[n, length]``."""
+    """Return ``steps`` in base 128: ``[n, length]``."""
     digits = np.empty((len(steps), length), np.uint8)
     for place in range(length):
         digits[:, place] = (steps >> (7 * place)).astype(np.uint8) | 0x80

@@ -80,7 +80,7 @@ class Sink(ABC):
 
 
 class WriteQueue:
-    """Items to be written to ``sink`` in the background; see ``Worker`` for more of its methods.
+    """Items to be written to ``sink`` in the background: a ``Worker``.
 
     An error in the background is raised, once, by the next call that adds, flushes or closes, or
     logged when there can be none. Any thread or signal handler may call any method.
@@ -149,7 +149,7 @@ class WriteQueue:
         return True
 
     def put_message(self, message: Any, nbytes: int = 0) -> bool:
-        """Add ``message``, with ``nbytes`` bytes of arrays in it, as ``put`` does."""
+        """``put`` a message with ``nbytes`` bytes of arrays in it."""
         if nbytes < _LARGE:
             return self.put(MESSAGE, message, False, 0.0)
         if not self._admits(nbytes):
