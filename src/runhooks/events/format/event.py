@@ -106,9 +106,6 @@ class Event(NamedTuple):
 
 
 def scalar_entry(tag: str, number: float) -> bytes:
-    """Return the value of a Summary with this ``tag`` and ``number``, which its last 4 bytes are.
-
-    Raises UnicodeEncodeError if ``tag`` has lone surrogates.
-    """
+    """Return the value of a Summary, whose last 4 bytes are ``number``."""
     content = proto.bytes_field(_TAG, tag.encode()) + proto.float_field(_SIMPLE_VALUE, number)
     return proto.bytes_field(_VALUE, content)

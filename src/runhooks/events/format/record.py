@@ -80,7 +80,7 @@ def frame(payload: bytes) -> bytes:
 
 
 def payload_length(data: bytes | bytearray | memoryview, at: int = 0) -> int | None:
-    """Return the length of the payload whose header is at byte ``at``; None if none is there."""
+    """Return the length in the header at byte ``at``; None if none is there."""
     if at + HEADER_BYTES > len(data):
         return None
     length, check = _HEADER.unpack_from(data, at)

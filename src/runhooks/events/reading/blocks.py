@@ -68,7 +68,7 @@ _Found: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
 def _walk(data: bytearray, size: int) -> _Found:
-    """Return the records of ``data[:size]``, without a gap, up to what is none."""
+    """Return the records of ``data[:size]`` up to what is none."""
     pieces: list[_Found] = []
     at = 0
     while True:
@@ -103,7 +103,6 @@ def _fours(zero: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
 
 def _checked(data: bytes | bytearray, begin: int, places: NDArray[np.int64]) -> _Found:
-    """Return the headers that begin at ``places`` behind ``begin``."""
     starts = places + begin
     headers = np.ndarray((len(data) - HEADER_BYTES + 1,), f"V{HEADER_BYTES}", data, 0, (1,))[starts]
     words = headers.view("<u4").reshape(-1, 3)
@@ -180,15 +179,12 @@ class Block(NamedTuple):
     found: _Found
 
     def place(self, record: int) -> tuple[int, int]:
-        """Return where ``record`` begins in the file, and its size in bytes."""
+        """Return where ``record`` begins in the file, and its size."""
         starts, lengths = self.found
         return self.offset + int(starts[record]), int(lengths[record]) + FRAME_BYTES
 
     def rows(self, index: NDArray[np.int64], length: int) -> NDArray[np.uint8]:
-        """Return the records ``index``, of ``length`` bytes of payload each, as rows of an array.
-
-        A row is a whole number of words, so meaningless bytes may follow the record.
-        """
+        """Return the records ``index``, of ``length`` bytes of payload each, as rows of words."""
         width = -(-(length + FRAME_BYTES) // _WORD) * _WORD
         windows = np.ndarray((len(self.data) - width + 1,), f"V{width}", self.data, 0, (1,))
         starts, _ = self.found
@@ -339,7 +335,6 @@ class RecordReader:
 
 
 def _next_sound(file: _File, offset: int, size: int) -> int | None:
-    """Return the place of the first sound record from ``offset`` on, or None."""
     reach = 1 << 12
     while offset < size:
         data = _read_at(file, offset, min(reach + HEADER_BYTES - 1, size - offset))

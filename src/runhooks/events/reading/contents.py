@@ -113,7 +113,7 @@ class BlockContents:
 
 
 def _by_length(lengths: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """Yield each length and the indices of its records; one above 65534 may come repeatedly."""
+    """Yield each length and the indices; one above 65534 may come repeatedly."""
     if not len(lengths):
         return
     order = np.argsort(lengths.clip(0, 65535).astype(np.uint16), kind="stable")  # by radix
@@ -270,7 +270,7 @@ class RunContents:
             self._set_limits()
 
     def _set_limits(self) -> None:
-        """Find the first step of each segment that later sessions replaced, or None."""
+        """Find the first step of each segment that was replaced."""
         limit: int | None = None
         limits = []
         for file in reversed(self.files):

@@ -68,7 +68,7 @@ def _leads_back(folder: Path, root: Path) -> bool:
 
 
 def _natural(name: str) -> tuple[list[str | int], str]:
-    """Return a key that sorts ``r2`` before ``r10``, and ``rate-0.02`` before ``rate-0.1``."""
+    """Return a key that sorts ``r2`` before ``r10``, ``rate-0.02`` before ``rate-0.1``."""
     parts = _DIGITS.split(name)
     return [int(it) if index % 2 else it for index, it in enumerate(parts)], name
 

@@ -319,7 +319,6 @@ def tensor_array(message: bytes, begin: int, end: int) -> NDArray[Any]:
 
 
 def _widened(dtype: int, flat: NDArray[Any]) -> NDArray[Any]:
-    """Return ``flat`` as float32 if it holds the bits of a type that NumPy does not have."""
     if dtype == _BFLOAT16:
         return (flat.astype(np.uint32) << np.uint32(16)).view(np.float32)
     if dtype == _FLOAT8_E5M2:
@@ -331,7 +330,7 @@ def _widened(dtype: int, flat: NDArray[Any]) -> NDArray[Any]:
 
 @functools.cache
 def _float8_e4m3fn() -> NDArray[np.float32]:
-    """Return the number for each byte: 4 bits of exponent, 3 of mantissa, NaN but no infinity."""
+    """Return the number for each byte: 4 bits of exponent, 3 of mantissa."""
     exponents, mantissas = np.divmod(np.arange(128), 8)
     least = np.ldexp(mantissas.astype(np.float32), -9)
     numbers = np.where(exponents, np.ldexp(1 + mantissas / 8, exponents - 7), least)

@@ -161,7 +161,7 @@ class WriteQueue:
         return True
 
     def hasten(self, flush_secs: float) -> None:
-        """Let items be in the destination after ``flush_secs``, if that would be later."""
+        """Let items be in the destination after ``flush_secs`` at the latest."""
 
     def flush(self, timeout: float | None = None) -> None:
         """Return when the operating system, or the store, has all items that were added before.
