@@ -78,7 +78,7 @@ class Proposals:
         self._open_next()
 
     def take_begun(self, rank: int, number: int, run: int) -> None:
-        """Take which run ``rank`` has begun last, read since it has heard of ``number``."""
+        """Take the last run of ``rank``, read since it has heard of ``number``."""
         if number != self._number:
             return
         self._begun[rank] = run
@@ -170,10 +170,7 @@ class Decisions:
             return self.stop_at
 
     def end_loop(self, step: int | None) -> None:
-        """Note, once it is decided when all stop, that this loop makes no more runs.
-
-        It fails if others are stuck in a later run, where a collective may wait for it.
-        """
+        """Note that this loop ends; it fails if others are stuck in a collective of a later run."""
         self._is_out.set()
         if self.stop_at is not None and self.runs + 1 < self.stop_at:
             self.propose(_LOOP_ENDED, json.dumps([self.runs, step]))
@@ -202,7 +199,7 @@ class Decisions:
         self._fail(cause, rank)
 
     def abandon(self) -> None:
-        """End the threads after ``tell_failure``, without waiting for the other ranks."""
+        """End the threads after ``tell_failure``."""
         if self._group.has_own_process:
             atexit.register(_exit_soon, self._group.grace_secs)
         self._end_speaker()
@@ -239,7 +236,7 @@ class Decisions:
         threading.Thread(target=self._watch, args=(rank, runs, step), daemon=True).start()
 
     def _watch(self, ended: int, runs: int, step: int | None) -> None:
-        """Let rank ``ended``, whose loop has made ``runs`` runs, fail if this one is stuck."""
+        """Let rank ``ended`` fail if this one is stuck."""
         run, secs = None, self._group.grace_secs
         while self.stop_at is not None and self.begun < self.stop_at:
             now = self.runs + 1 if self.is_inside and self.runs >= runs else None
@@ -297,7 +294,6 @@ class Decisions:
             self._end_stuck(failure)
 
     def _speak_until_failure(self) -> Exception | None:
-        """Propose, and give signs of life, until this rank leaves, or return what has failed."""
         pulse, secs = Pulse(self._group), self._group.silence_secs
         beat_at = clock.monotonic() + secs / BEATS
         while True:
@@ -341,7 +337,7 @@ class Pulse:
         self._seen: dict[int, tuple[str | None, int]] = dict.fromkeys(watched, (None, 0))
 
     def beat(self) -> int | None:
-        """Give a sign, look for others, and return a rank that is silent."""
+        """Give a sign, and return a rank that is silent."""
         self._beats += 1
         self._group.set(f"beat/{self._group.rank}", str(self._beats))
         signs = self._group.peek(f"beat/{rank}" for rank in self._seen)

@@ -62,7 +62,7 @@ class Exchange:
         self.at_failure: Callable[[Exception | None], None] = lambda error: None
 
     def handle(self, kind: str, handler: Callable[..., None]) -> None:
-        """Call ``handler`` with what is told, or with who says it to rank 0 and what."""
+        """Call ``handler`` with what is told, or with who says it and what."""
         self._handlers[kind] = handler
 
     def need(self, what: str) -> None:
@@ -88,7 +88,7 @@ class Exchange:
         self._wake(is_idle)  # else it waits there when this process exits
 
     def forget(self, what: str) -> None:
-        """Listen no more for ``what``, as the ear says, which does not wait in the store."""
+        """As ``release``, in the ear, which does not wait in the store."""
         with self._changed:
             self._needs.discard(what)
             self._changed.notify_all()
@@ -150,7 +150,7 @@ class Exchange:
             self._end_with_failure(*json.loads(found)[1:])
 
     def wait_until(self, done: Callable[[], bool], deadline: float) -> bool:
-        """Return whether ``done()`` is true before ``deadline``; raise what has failed."""
+        """Return whether ``done()`` in time; raise what has failed."""
         while True:
             secs = min(deadline - clock.monotonic(), self._store.silence_secs / _LOOKS)
             with self._changed:
@@ -164,7 +164,7 @@ class Exchange:
             self.look()
 
     def wait_for_byes(self, secs: float, failed: int | None = None) -> None:
-        """On rank 0, wait until the others need the store no more, ``failed`` excepted."""
+        """On rank 0, wait until the others, without ``failed``, need no store."""
         others = self._others - {failed}
         with self._changed:
             self._changed.wait_for(lambda: others <= self._gone or self._is_lost, secs)
@@ -326,7 +326,6 @@ class Meetings:
         self._is_over(meeting, deadline)  # or there is a failure
 
     def _ask_who_is_late(self, meeting: str) -> None:
-        """Ask rank 0, if it listens: in a training, or because it has come."""
         name, _, turn = meeting.rpartition("/")
         if self._exchange.is_attended or self._exchange.get(f"at/{name}") == turn:
             self._exchange.say(_ASKS, meeting)

@@ -176,7 +176,7 @@ _OF_HPARAM: dict[int, Callable[[int | bytes], float | str | bool]] = {
 
 
 class Wanted:
-    """Which points to decode of the runs that are read together.
+    """Which points to decode.
 
     ``tags``: names or shell patterns. ``kinds``: some of ``KINDS`` and ``SESSION_LOG``. None: all.
     ``names``: the wanted tags that were found, by number. Raises ValueError if a kind is unknown.

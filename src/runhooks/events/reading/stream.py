@@ -68,7 +68,7 @@ def _stream(reader: StreamReader, follow: bool) -> Iterator[StreamPoint]:
 
 
 class StreamReader:
-    """Reads the points in ``path`` that were added since the last time. Raises as ``stream``."""
+    """Reads the points in ``path`` that were added since the last time."""
 
     def __init__(self, path: AnyPath, wanted: Wanted) -> None:
         find_runs(path)  # raises now, not at the first point

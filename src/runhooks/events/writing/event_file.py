@@ -29,7 +29,7 @@ _counter = itertools.count()
 
 
 def _new_name(names: Iterable[str]) -> str:
-    """Return a name that sorts after ``names``, which a clock that was ahead may have made."""
+    """Return a name that sorts after ``names``, even if their clock was ahead."""
     stamps = (_STAMPED.match(name) for name in names)
     newest = max((int(stamp[1]) for stamp in stamps if stamp), default=0)
     stamp = max(int(clock.wall()), newest + 1)
@@ -154,8 +154,7 @@ class StoredFile:
     def write(self, records: bytes | memoryview) -> None:
         """Take ``records``, whole ones, and store them once they fill a segment.
 
-        Raises OSError if that fails. They are stored later, unless too many wait already; ``size``
-        counts those that were taken.
+        Raises OSError if that fails: they are stored later, unless too many wait already.
         """
         if self._waiting and len(self._waiting) + len(records) > MOST_WAITING_BYTES:
             self.store()
@@ -166,7 +165,7 @@ class StoredFile:
             self.store()
 
     def store(self) -> None:
-        """Store all that was taken. Raises OSError; the next call tries again."""
+        """Store all that was taken. The next call tries again."""
         if self._stored < len(self._segment):
             self._put()
             self._is_complete = True
@@ -207,7 +206,7 @@ _FEW = 32  # scalars: so few are encoded faster one by one
 
 
 class EventSink(Sink):
-    """Writes batches to an event file in ``logdir``, made when it is first needed or opened.
+    """Writes batches to an event file in ``logdir``, made when it is first needed.
 
     A message is an event. An item whose tag and value are tuples is one event of several scalars.
     """
@@ -341,7 +340,7 @@ class EventSink(Sink):
 
 
 def _runs(tags: list[Any]) -> Iterator[tuple[int, int]]:
-    """Yield where each stretch of single scalars begins and ends; any other item is its own."""
+    """Yield the bounds of each stretch of single scalars; any other item is its own."""
     begin = 0
     try:
         are_texts = all(type(tag) is str for tag in set(tags))

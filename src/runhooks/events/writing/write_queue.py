@@ -68,7 +68,7 @@ class Sink(ABC):
         """Write ``batch`` in order and return the errors. The items at fault are lost."""
 
     def open(self) -> None:
-        """Continue after it was closed, in a new place if the old one is gone. Raises OSError."""
+        """Continue after it was closed, in a new place if the old one is gone."""
         return
 
     def close(self) -> None:
@@ -137,8 +137,8 @@ class WriteQueue:
     def put(self, tag: Any, value: Any, step: Any, wall_time: float) -> bool:
         """Add one item of a ``Batch``; return whether it was, and not dropped.
 
-        If this raises, it is not written. An item that another thread adds while the queue is being
-        closed may be lost; the next call then raises.
+        If this raises, it is not written. One that another thread adds during ``close`` may be
+        lost; the next call then raises.
         """
         items = self._items
         if len(items) >= self._mark and not self._admits():
@@ -251,7 +251,7 @@ class WriteQueue:
         return end
 
     def _settle(self) -> None:
-        """Make sure, before waiters go on, that a killed process loses nothing."""
+        """Make sure that a killed process loses nothing."""
 
     def _give_up(self) -> None:
         """Count as lost what waits for another try."""
