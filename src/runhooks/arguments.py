@@ -72,7 +72,7 @@ def finite(**arguments: Any) -> None:
 
 
 def stateful(**arguments: object) -> None:
-    """Raise TypeError for any, even None, without ``state_dict`` and ``load_state_dict``."""
+    """Raise TypeError for any, even None, without these two methods."""
     for name, value in arguments.items():
         for method in ("state_dict", "load_state_dict"):
             if not callable(getattr(value, method, None)):

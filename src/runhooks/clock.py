@@ -68,7 +68,7 @@ def hook_times() -> tuple[float, float]:
 
 @contextmanager
 def standing_at(time: float) -> Iterator[None]:
-    """Let ``hook_times`` stand at ``time`` in the ``with`` block, in this thread."""
+    """Let ``hook_times`` stand at ``time`` in the block, in this thread."""
     before, _agreed.time = _agreed.time, time
     try:
         yield
@@ -78,7 +78,7 @@ def standing_at(time: float) -> Iterator[None]:
 
 @contextmanager
 def use(clock: Clock) -> Iterator[None]:
-    """Take the time from ``clock`` in the ``with`` block, in every thread."""
+    """Take the time from ``clock`` in the block, in every thread."""
     global monotonic, wall
     before = monotonic, wall
     monotonic, wall = clock.monotonic, clock.wall

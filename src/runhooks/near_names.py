@@ -17,15 +17,15 @@ def nearest(name: str, known: Iterable[str]) -> list[str]:
 
 
 def did_you_mean(near: Collection[str]) -> str:
-    """Return the end of a sentence that suggests the names ``near``; "" if there are none."""
+    """Return the end of a sentence that suggests ``near``."""
     return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """Return ``did_you_mean`` for the names nearest to ``name``."""
+    """``did_you_mean`` for the nearest names."""
     return did_you_mean(nearest(name, known))
 
 
 def with_article(noun: str) -> str:
-    """Return ``noun``, such as the name of a type, behind "a" or "an"."""
+    """Return ``noun`` behind "a" or "an"."""
     return f"{'an' if noun[:1].lower() in set('aeiou') else 'a'} {noun}"

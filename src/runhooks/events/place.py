@@ -49,17 +49,14 @@ def inside(place: str | os.PathLike[str], *names: str) -> str:
 
 
 def rank_folder(directory: str | os.PathLike[str]) -> str | os.PathLike[str]:
-    """Return ``directory`` on the chief, and its folder ``rank-1`` on rank 1.
-
-    One that has the name of the rank already is that of the rank.
-    """
+    """Return ``directory`` on the chief, its folder ``rank-1`` on rank 1, unless it is named so."""
     group, own = current_group(), f"rank-{current_group().rank}"
     is_own = os.path.basename(os.fsdecode(directory).rstrip("/")) == own  # noqa: PTH119 - or a URL
     return directory if group.is_chief or is_own else inside(directory, own)
 
 
 def is_elsewhere(file: FileIO, path: Path) -> bool:
-    """Return whether ``file``, opened at ``path``, was deleted or moved."""
+    """Return whether ``file``, from ``path``, was deleted or moved."""
     try:
         return not os.path.samestat(os.fstat(file.fileno()), path.stat())
     except OSError:

@@ -51,8 +51,8 @@ class EvalMetrics:
         self._contents.update(find_files(self._dir), skip_unreadable=True)
         self._warn_of_damage()
         by_step: dict[int, dict[str, float]] = {}
-        for tag, number in self._contents.scalar_tags().items():
-            steps, values, _ = self._contents.scalars(number)
+        for tag in self._contents.scalar_tags():
+            steps, values, _ = self._contents.scalars(tag)
             for step, value in zip(steps.tolist(), values.tolist(), strict=True):
                 by_step.setdefault(step, {})[tag] = value
         return dict(sorted(by_step.items()))

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from runhooks import clock
 from runhooks.errors import OpError
-from runhooks.ranks.exchange import Exchange
+from runhooks.ranks.exchange import BYE, Exchange
 from runhooks.ranks.group import Group
 
 _log = logging.getLogger("runhooks")
@@ -78,7 +78,7 @@ class Proposals:
         self._open_next()
 
     def take_begun(self, rank: int, number: int, run: int) -> None:
-        """Take which run ``rank`` has begun last, read since it has heard of ``number``."""
+        """Take the last run of ``rank``, read since it has heard of ``number``."""
         if number != self._number:
             return
         self._begun[rank] = run
@@ -99,8 +99,7 @@ class Proposals:
 class Decisions:
     """One rank's part in the decisions of a training.
 
-    Two threads work beside the loop, the ear of the exchange and one that speaks; neither makes a
-    collective.
+    The ear of the exchange and a thread that speaks work beside the loop, without collectives.
 
     Attributes:
         begun: The number of the run that the loop has begun last.
@@ -149,11 +148,11 @@ class Decisions:
         self._speaker.start()
 
     def propose(self, kind: str, text: str) -> None:
-        """Propose a decision to all ranks. Any thread, and a signal handler, may call it."""
+        """Any thread, and a signal handler, may call it."""
         self._mouth.put((kind, text))
 
     def due(self, run: float) -> list[Decision]:
-        """Return what is decided for ``run``, once none is open; raise what has failed."""
+        """Return what is decided for ``run``; raise what has failed."""
         self._group.check_process()
         with self._changed:
             self._wait_for(lambda: self._open is None)
@@ -171,16 +170,13 @@ class Decisions:
             return self.stop_at
 
     def end_loop(self, step: int | None) -> None:
-        """Note, once it is decided when all stop, that this loop makes no more runs.
-
-        It fails if others are stuck in a later run, where a collective may wait for it.
-        """
+        """Note that this loop ends; it fails if others are stuck in a collective of a later run."""
         self._is_out.set()
         if self.stop_at is not None and self.runs + 1 < self.stop_at:
             self.propose(_LOOP_ENDED, json.dumps([self.runs, step]))
 
     def failure(self) -> Exception | None:
-        """Return the failure of another rank, or of the agreement, or None."""
+        """Return that of another rank, or of the agreement."""
         if self._failure is None:
             with suppress(OpError):
                 return self._group.failure()
@@ -193,18 +189,17 @@ class Decisions:
         self._end_speaker()
         with suppress(OpError):
             if self._group.rank:
-                self._exchange.say_bye()
+                self._exchange.say(BYE)
             else:
                 self._exchange.wait_for_byes(self._group.grace_secs)
 
     def tell_failure(self, cause: str, rank: int) -> None:
-        """Tell the others that ``rank``, which may be this one, has failed."""
         self._answered.set()
         self._is_out.set()
         self._fail(cause, rank)
 
     def abandon(self) -> None:
-        """End the threads after ``tell_failure``, without waiting for the other ranks."""
+        """End the threads after ``tell_failure``."""
         if self._group.has_own_process:
             atexit.register(_exit_soon, self._group.grace_secs)
         self._end_speaker()
@@ -241,7 +236,7 @@ class Decisions:
         threading.Thread(target=self._watch, args=(rank, runs, step), daemon=True).start()
 
     def _watch(self, ended: int, runs: int, step: int | None) -> None:
-        """Let rank ``ended``, whose loop has made ``runs`` runs, fail if this one is stuck."""
+        """Let rank ``ended`` fail if this one is stuck."""
         run, secs = None, self._group.grace_secs
         while self.stop_at is not None and self.begun < self.stop_at:
             now = self.runs + 1 if self.is_inside and self.runs >= runs else None
@@ -274,7 +269,7 @@ class Decisions:
             self._changed.notify_all()
         self._mouth.put(error)
         with suppress(OpError):
-            self._exchange.say_bye()
+            self._exchange.say(BYE)
 
     def _end_stuck(self, error: Exception) -> None:
         _log.error(
@@ -299,7 +294,6 @@ class Decisions:
             self._end_stuck(failure)
 
     def _speak_until_failure(self) -> Exception | None:
-        """Propose, and give signs of life, until this rank leaves, or return what has failed."""
         pulse, secs = Pulse(self._group), self._group.silence_secs
         beat_at = clock.monotonic() + secs / BEATS
         while True:
@@ -334,10 +328,7 @@ def _show_stacks() -> None:
 
 
 class Pulse:
-    """Gives signs of life, and finds a rank that has given none for many looks of this one.
-
-    Rank 0 watches all, the others watch rank 0.
-    """
+    """Signs of life: rank 0 watches all, the others watch rank 0."""
 
     def __init__(self, group: Group) -> None:
         self._group = group
@@ -346,7 +337,7 @@ class Pulse:
         self._seen: dict[int, tuple[str | None, int]] = dict.fromkeys(watched, (None, 0))
 
     def beat(self) -> int | None:
-        """Give a sign, look for others, and return a rank that is silent."""
+        """Give a sign, and return a rank that is silent."""
         self._beats += 1
         self._group.set(f"beat/{self._group.rank}", str(self._beats))
         signs = self._group.peek(f"beat/{rank}" for rank in self._seen)

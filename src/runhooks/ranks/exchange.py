@@ -21,7 +21,8 @@ from runhooks.ranks.store import RankStore
 _LOOKS = 10  # into the store in ``RankStore.silence_secs``
 _LINGER_SECS = 5.0  # that an ear stays when nobody needs it
 
-_FAILED, _HELLO, _BYE, _NOTHING = "failed", "hello", "bye", "nothing"
+BYE = "bye"
+_FAILED, _HELLO, _NOTHING = "failed", "hello", "nothing"
 _TRAINING, _BYES = "training", "byes"
 _CAME, _ASKS, _ENDED = "came", "asks who is late", "ended"
 
@@ -42,7 +43,7 @@ class Exchange:
         self._handlers: dict[str, Callable[..., None]] = {
             _HELLO: lambda rank, word: store.welcome(word),
             _FAILED: lambda rank, *failure: self._end_with_failure(*failure),
-            _BYE: self._take_bye,
+            BYE: self._take_bye,
             _NOTHING: lambda rank: None,
         }
         self._order = threading.RLock()  # of what rank 0 takes and tells
@@ -61,11 +62,11 @@ class Exchange:
         self.at_failure: Callable[[Exception | None], None] = lambda error: None
 
     def handle(self, kind: str, handler: Callable[..., None]) -> None:
-        """Call ``handler`` with what is told, or with who says it to rank 0 and what."""
+        """Call ``handler`` with what is told, or with who says it and what."""
         self._handlers[kind] = handler
 
     def need(self, what: str) -> None:
-        """Listen until ``release(what)``, or until there is a failure."""
+        """Listen until ``release(what)`` or a failure."""
         with self._changed:
             self._needs.add(what)
             self._changed.notify_all()
@@ -87,13 +88,12 @@ class Exchange:
         self._wake(is_idle)  # else it waits there when this process exits
 
     def forget(self, what: str) -> None:
-        """Listen no more for ``what``, as the ear says, which does not wait in the store."""
+        """As ``release``, in the ear, which does not wait in the store."""
         with self._changed:
             self._needs.discard(what)
             self._changed.notify_all()
 
     def attend(self) -> None:
-        """Listen until ``leave`` is called, or until there is a failure."""
         self.is_attended = True
         if self.failure is None:
             self.need(_TRAINING)
@@ -106,7 +106,6 @@ class Exchange:
         self.release(_TRAINING)
 
     def say(self, kind: str, *content: Any) -> None:
-        """Tell rank 0."""
         if self._is_host:
             with self._order:
                 self._handlers[kind](0, *content)
@@ -114,14 +113,14 @@ class Exchange:
             self._push(kind, *content)
 
     def tell(self, kind: str, *content: Any) -> None:
-        """On rank 0, tell all ranks, also this one."""
+        """On rank 0, tell all ranks."""
         said = json.dumps([kind, *content])
         with self._order:
             if self.failure is None:
                 self._hear(self._set_once(f"log/{self._heard + 1}", said))
 
     def trim(self) -> None:
-        """On rank 0, delete the entries that all ranks have heard."""
+        """On rank 0, delete what all ranks have heard."""
         with self._order:
             self._heard_by[0] = self._heard
             last = min(self._heard_by)
@@ -146,13 +145,12 @@ class Exchange:
         self._push(*json.loads(first))
 
     def look(self) -> None:
-        """Look into the store for a failure."""
         found = self.get(_FAILED)
         if found is not None and self._store.has_entered:
             self._end_with_failure(*json.loads(found)[1:])
 
     def wait_until(self, done: Callable[[], bool], deadline: float) -> bool:
-        """Return whether ``done()`` is true before ``deadline``; raise what has failed."""
+        """Return whether ``done()`` in time; raise what has failed."""
         while True:
             secs = min(deadline - clock.monotonic(), self._store.silence_secs / _LOOKS)
             with self._changed:
@@ -166,7 +164,7 @@ class Exchange:
             self.look()
 
     def wait_for_byes(self, secs: float, failed: int | None = None) -> None:
-        """On rank 0, wait until the others need the store no more, ``failed`` excepted."""
+        """On rank 0, wait until the others, without ``failed``, need no store."""
         others = self._others - {failed}
         with self._changed:
             self._changed.wait_for(lambda: others <= self._gone or self._is_lost, secs)
@@ -174,11 +172,8 @@ class Exchange:
         if is_needed:  # else the ear has taken the last bye
             self.release(_BYES)
 
-    def say_bye(self) -> None:
-        self.say(_BYE)
-
     def lose(self, error: Exception) -> None:
-        """End the exchange: the store cannot be used any more."""
+        """End the exchange, as the store cannot be used."""
         with self._changed:
             self._is_lost = True
         self._end(error)
@@ -190,7 +185,6 @@ class Exchange:
         return self._store.request(self._store.store_get, self._place + key)
 
     def close(self) -> None:
-        """End the ear, as another training begins."""
         with self._changed:
             is_deaf, self._is_lost = self._waits_in_store, True
             self._changed.notify_all()
@@ -332,7 +326,6 @@ class Meetings:
         self._is_over(meeting, deadline)  # or there is a failure
 
     def _ask_who_is_late(self, meeting: str) -> None:
-        """Ask rank 0, if it listens: in a training, or because it has come."""
         name, _, turn = meeting.rpartition("/")
         if self._exchange.is_attended or self._exchange.get(f"at/{name}") == turn:
             self._exchange.say(_ASKS, meeting)

@@ -49,11 +49,11 @@ class Group(RankStore):
 
     @property
     def is_chief(self) -> bool:
-        """Whether this rank is the ``chief``."""
+        """Whether this is the ``chief``."""
         return self.rank == self.chief
 
     def start_training(self) -> None:
-        """Begin a new training, as all ranks do; earlier keys and failures do not count."""
+        """Begin a new training on all ranks, without earlier keys and failures."""
         self.exchange.close()
         self._training += 1
         self.error = None
@@ -64,23 +64,23 @@ class Group(RankStore):
         self.request(self.store_set, self._key(key), value)
 
     def set_once(self, key: str, value: str) -> str:
-        """Set ``key`` unless a rank already has, and return its value."""
+        """Set ``key`` unless it is set, and return its value."""
         return self.request(self.store_set_once, self._key(key), value)
 
     def get(self, key: str) -> str | None:
-        """Return the value of ``key``; None if nobody has set it."""
+        """Return the value of ``key``, or None."""
         return self.request(self.store_get, self._key(key))
 
     def peek(self, keys: Iterable[str]) -> list[str | None]:
-        """As ``get``, of several keys, for none of which anybody waits."""
+        """``get`` several keys, for none of which anybody waits."""
         return self.request(self.store_peek, [self._key(key) for key in keys])
 
     def delete(self, key: str) -> None:
-        """Delete ``key``; nothing happens if it is not set."""
+        """Delete ``key``, if it is set."""
         self.request(self.store_delete, self._key(key))
 
     def listen(self, key: str) -> str:
-        """Return the value of ``key`` once it is set; without a limit, and heedless of failures."""
+        """Return the value of ``key`` once it is set, without a limit, whatever fails."""
         return self.store_listen(self._key(key))
 
     def agree(
@@ -95,14 +95,13 @@ class Group(RankStore):
         Args:
             name: What the ranks do; each calls it equally often under that name.
             value: What this rank contributes.
-            conclude: Called on rank 0 with the values, in the order of the ranks. What it returns
-                is to be short, as each rank reads it.
-            timeout_secs: How many seconds to wait; None: ``barrier_secs``.
+            conclude: Called on rank 0 with the values, in the order of the ranks. Each rank reads
+                the text that it returns.
+            timeout_secs: None: ``barrier_secs``.
 
         Raises:
-            PeerFailedError: A rank has failed, which may be this one.
-            DeadlineExceededError: It names the ranks that were missing.
-            Exception: On rank 0, whatever ``conclude`` raises.
+            DeadlineExceededError: Ranks are missing; it names them.
+            Exception: As the class says; on rank 0 also whatever ``conclude`` raises.
         """
         arguments.instance(str, name=name, value=value)
         arguments.not_negative(timeout_secs=timeout_secs)
@@ -116,14 +115,8 @@ class Group(RankStore):
 
         A name that not all ranks have is left out. Each rank gets the same bits.
 
-        Args:
-            name: As for ``agree``.
-            numbers: Those of this rank.
-            at: Where the program is, such as "at step 3": all ranks have to say the same.
-
-        Raises:
-            RuntimeError: Ranks are at different places; it names two of them.
-            PeerFailedError, DeadlineExceededError: As ``agree``.
+        ``at``: where the program is, such as "at step 3", which all ranks have to say. Raises
+        RuntimeError, which names two of them, if they do not; otherwise as ``agree``.
         """
         found = json.loads(self.agree(name, json.dumps([at, numbers]), _added))
         if "differing" in found:
@@ -177,10 +170,7 @@ def _added(values: Sequence[str]) -> str:
 
 
 class LocalGroup(Group):
-    """A rank in a thread of one process, for tests; ``together`` creates all ranks.
-
-    ``memory``: what the ranks share; None: a new one.
-    """
+    """A rank in a thread of one process, for tests; ``together`` creates all ranks."""
 
     runtime: ClassVar[str] = "one process"
     has_own_process: ClassVar[bool] = False
@@ -241,13 +231,12 @@ class _Memory:
         self.changed = threading.Condition()
 
 
-class _Stack(threading.local):
-    def __init__(self) -> None:
-        self.groups: list[Group] = []
+class _Entered(threading.local):
+    group: Group | None = None
 
 
 _ALONE = AloneGroup()
-_stack = _Stack()
+_entered = _Entered()
 _finders: list[Callable[[], Group | None]] = []
 
 
@@ -261,8 +250,8 @@ def current_group() -> Group:
 
     An ``AloneGroup`` if neither is initialized, or has one process.
     """
-    if _stack.groups:
-        return _stack.groups[-1]
+    if _entered.group is not None:
+        return _entered.group
     found = (find() for find in _finders)
     return next((group for group in found if group is not None and group.size > 1), _ALONE)
 
@@ -270,8 +259,8 @@ def current_group() -> Group:
 @contextmanager
 def entered(group: Group) -> Iterator[None]:
     """Make ``group`` the current group of this thread inside the ``with`` block."""
-    _stack.groups.append(group)
+    before, _entered.group = _entered.group, group
     try:
         yield
     finally:
-        _stack.groups.pop()
+        _entered.group = before

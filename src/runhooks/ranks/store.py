@@ -127,7 +127,7 @@ class RankStore(ABC):
         self._popped: Counter[str] = Counter()
 
     def request(self, act: Callable[..., _T], *args: Any) -> _T:
-        """Return ``act(*args)``, which asks the store, or raise UnavailableError."""
+        """Return ``act(*args)``, which asks the store."""
         self.check_process()
         return self._requests.answer(self.silence_secs, act, *args)
 
@@ -165,7 +165,7 @@ class RankStore(ABC):
 
     @abstractmethod
     def store_set_once(self, key: str, value: str) -> str:
-        """Atomically set ``key`` unless it is set, and return its value."""
+        """Atomically set ``key``, unless it is set, and return its value."""
 
     @abstractmethod
     def store_delete(self, key: str) -> None:
@@ -180,7 +180,7 @@ class RankStore(ABC):
         """Return the value of ``key`` once it is set, without asking again and again."""
 
     def store_peek(self, keys: Sequence[str]) -> list[str | None]:
-        """Return what ``store_get`` does of several keys; nobody may wait for one of them."""
+        """``store_get`` several keys; nobody may wait for one of them."""
         return [self.store_get(key) for key in keys]
 
     def store_push(self, key: str, value: str) -> None:

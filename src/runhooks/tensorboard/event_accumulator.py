@@ -149,7 +149,7 @@ class EventAccumulator:
         self.path = os.fspath(path)
         self._place = path if isinstance(path, StorePath) else path_of(place(path=path))
         self._contents = RunContents(RowDecoders(Wanted()), purge_orphaned_data)
-        self._tags: dict[str, dict[str, tuple[str, int]]] | None = None
+        self._tags: dict[str, dict[str, str]] | None = None
 
     def Reload(self) -> Self:  # noqa: N802 (all names are TensorBoard's)
         """Read what was written since, and return itself.
@@ -160,12 +160,12 @@ class EventAccumulator:
         """
         files = find_files(self._place)
         self._contents.update(files, skip_unreadable=files != [self._place])
-        found = [("scalar", tag, at) for tag, at in self._contents.scalar_tags().items()]
-        found += [(kind, tag, at) for (kind, tag), at in self._contents.point_tags().items()]
-        tags: dict[str, dict[str, tuple[str, int]]] = {of: {} for of in (*_KINDS, _TENSORS)}
-        for kind, tag, at in sorted(found, key=lambda it: it[1]):
+        found = [("scalar", tag) for tag in self._contents.scalar_tags()]
+        found += self._contents.point_tags()
+        tags: dict[str, dict[str, str]] = {of: {} for of in (*_KINDS, _TENSORS)}
+        for kind, tag in sorted(found, key=lambda it: it[1]):
             if kind != "hparams":
-                tags[self._type(kind, tag)][tag] = kind, at
+                tags[self._type(kind, tag)][tag] = kind
         self._tags = tags
         return self
 
@@ -176,8 +176,8 @@ class EventAccumulator:
 
     def Scalars(self, tag: str) -> list[ScalarEvent]:  # noqa: N802
         """Return the numbers of ``tag``. Raises KeyError, as those below, if there is none."""
-        _, at = self._find("scalars", tag)
-        steps, values, wall_times = (column.tolist() for column in self._contents.scalars(at))
+        self._find("scalars", tag)
+        steps, values, wall_times = (column.tolist() for column in self._contents.scalars(tag))
         # Of many new objects none is garbage: looking for some takes five times as long as this.
         was_enabled = gc.isenabled()
         gc.disable()
@@ -214,14 +214,14 @@ class EventAccumulator:
 
     def Tensors(self, tag: str) -> list[TensorEvent]:  # noqa: N802
         """Return the tensors of ``tag``: whatever TensorFlow 2 writes, and texts."""
-        kind, at = self._find(_TENSORS, tag)
+        kind = self._find(_TENSORS, tag)
         if kind != "scalar":
             return [
                 TensorEvent(point.wall_time, point.step, tensor)
-                for point, message in self._contents.encoded_points(kind, at)
+                for point, message in self._contents.encoded_points(kind, tag)
                 if (tensor := _tensor(message)) is not None
             ]
-        steps, values, wall_times = self._contents.scalars(at)
+        steps, values, wall_times = self._contents.scalars(tag)
         narrow = values.astype(np.float32)
         is_float = np.array_equal(narrow, values, equal_nan=True)
         column, dtype = (narrow, _FLOAT) if is_float else (values, _DOUBLE)
@@ -234,13 +234,14 @@ class EventAccumulator:
         return _TENSORS if self._contents.metadata.of(tag).plugin == of else of
 
     def _points(self, of: str, tag: str) -> Sequence[Any]:
-        return self._contents.points(*self._find(of, tag))
+        return self._contents.points(self._find(of, tag), tag)
 
-    def _find(self, of: str, tag: str) -> tuple[str, int]:
+    def _find(self, of: str, tag: str) -> str:
+        """Return the kind of ``tag``, which has data of the type ``of``; raise KeyError."""
         if self._tags is None:
             raise KeyError(f"no {of} have the tag {tag!r} yet: call Reload() first")
         as_tensors = self._tags[_TENSORS].get(tag)
-        if as_tensors is not None and as_tensors[0] == _KINDS.get(of):
+        if as_tensors is not None and as_tensors == _KINDS.get(of):
             return as_tensors
         if tag not in self._tags[of]:
             known = ", ".join(map(repr, self._tags[of])) or "none at all"

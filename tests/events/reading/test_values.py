@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import wave
 from collections.abc import Callable
 from pathlib import Path
@@ -307,7 +308,8 @@ def test_what_makes_no_sense(plugin: str, array: Any, message: str) -> None:
         of_plugin(plugin, array)
 
 
-def test_a_kind_must_be_known(tmp_path: Path, write: Write) -> None:
+@pytest.mark.parametrize("kind", ["scalar", ["text"]])
+def test_a_kind_must_be_known(tmp_path: Path, write: Write, kind: Any) -> None:
     write()
-    with pytest.raises(ValueError, match="kind .*'scalar'"):
-        read(tmp_path).only.points("scalar")
+    with pytest.raises(ValueError, match=f"kind .*got {re.escape(repr(kind))}"):
+        read(tmp_path).only.points(kind)

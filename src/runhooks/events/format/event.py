@@ -69,8 +69,7 @@ class SessionLog(NamedTuple):
 class Event(NamedTuple):
     """One record of an event file: a time in seconds since the epoch, a step, and one other field.
 
-    A message is bytes in the wire format, or an object that is serialized when the event is
-    written. An event that was read holds bytes.
+    A message is bytes, or an object that is serialized when the event is written.
     """
 
     wall_time: float
@@ -107,9 +106,6 @@ class Event(NamedTuple):
 
 
 def scalar_entry(tag: str, number: float) -> bytes:
-    """Return the value of a Summary with this ``tag`` and ``number``, which its last 4 bytes are.
-
-    Raises UnicodeEncodeError if ``tag`` has lone surrogates.
-    """
+    """Return the value of a Summary, whose last 4 bytes are ``number``."""
     content = proto.bytes_field(_TAG, tag.encode()) + proto.float_field(_SIMPLE_VALUE, number)
     return proto.bytes_field(_VALUE, content)

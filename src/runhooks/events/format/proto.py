@@ -1,7 +1,7 @@
 """Reading and writing the fields of Protocol Buffers messages.
 
-A message is the concatenation of its fields, which the ``*_field`` functions return.
-Format: protobuf.dev/programming-guides/encoding.
+A message is the concatenation of its fields, which the ``*_field`` functions return. ``as_*`` raise
+ValueError if the field was sent as another type. Format: protobuf.dev/programming-guides/encoding.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def locate_fields(message: bytes, begin: int, end: int) -> Iterator[LocatedField
 
 
 def varint_at(message: bytes, at: int, end: int) -> tuple[int, int]:
-    """Return the varint at byte ``at``, as a uint64, and the byte after it. Raises ValueError."""
+    """Return the varint at byte ``at``, as a uint64, and the byte after it."""
     if at < end and message[at] < 0x80:
         return message[at], at + 1
     value = 0
@@ -92,21 +92,21 @@ def signed(value: int) -> int:
 
 
 def as_int(value: int | bytes) -> int:
-    """Return the value of an int32, int64 or enum field. Raises ValueError if it is no varint."""
+    """Return an int32, int64 or enum."""
     if not isinstance(value, int):
         raise ValueError(f"a varint was expected, got {len(value)} bytes")
     return signed(value)
 
 
 def as_bytes(value: int | bytes) -> bytes:
-    """Return the value of a bytes, string or message field. Raises ValueError if it is a varint."""
+    """Return bytes, a string or a message."""
     if not isinstance(value, bytes):
         raise ValueError(f"bytes were expected, got the varint {value}")
     return value
 
 
 def as_float(value: int | bytes) -> float:
-    """Return the value of a float or double field. Raises ValueError if it is neither."""
+    """Return a float or double."""
     content = as_bytes(value)
     if len(content) not in (4, 8):
         raise ValueError(f"4 or 8 bytes were expected, got {len(content)}")
@@ -115,7 +115,7 @@ def as_float(value: int | bytes) -> float:
 
 
 def varint(value: int) -> bytes:
-    """Return ``value`` in base 128, low digits first. Raises ValueError beyond 64 bits."""
+    """Return ``value`` in base 128, low digits first."""
     if 0 <= value < 0x80:
         return bytes((value,))
     value = operator.index(value)  # it may be NumPy's
@@ -136,7 +136,7 @@ def _key(number: int, wire_type: int) -> bytes:
 
 
 def varint_field(number: int, value: int) -> bytes:
-    """Return a field of an integer type, bool or enum."""
+    """Return a field of an integer type."""
     return _key(number, VARINT) + varint(value)
 
 
@@ -146,12 +146,12 @@ def int_field(number: int, value: int) -> bytes:
 
 
 def double_field(number: int, value: float) -> bytes:
-    """Return a field of type double."""
+    """Return a field."""
     return _key(number, FIXED64) + _DOUBLE.pack(value)
 
 
 def float_field(number: int, value: float) -> bytes:
-    """Return a field of type float; infinity beyond float32."""
+    """Return a field; infinity beyond float32."""
     try:
         packed = _FLOAT.pack(value)
     except OverflowError:
@@ -171,10 +171,10 @@ def text_field(number: int, value: str | bytes) -> bytes:
 
 
 def packed_doubles_field(number: int, values: ArrayLike) -> bytes:
-    """Return a packed repeated field of type double."""
+    """Return a repeated field."""
     return bytes_field(number, np.asarray(values, "<f8").tobytes())
 
 
 def packed_ints_field(number: int, values: Iterable[int]) -> bytes:
-    """Return a packed repeated field of an integer type; nothing if there are no values."""
+    """Return a repeated field, or nothing."""
     return text_field(number, b"".join(map(varint, values)))

@@ -29,7 +29,7 @@ _Crc = TypeVar("_Crc", int, NDArray[np.uint32])
 
 
 def crc32c(data: bytes) -> int:
-    """Return the CRC-32C of ``data``."""
+    """Return the CRC-32C."""
     crc: int = google_crc32c.value(data)
     return crc
 
@@ -80,7 +80,7 @@ def frame(payload: bytes) -> bytes:
 
 
 def payload_length(data: bytes | bytearray | memoryview, at: int = 0) -> int | None:
-    """Return the length of the payload whose header is at byte ``at``; None if none is there."""
+    """Return the length in the header at byte ``at``; None if none is there."""
     if at + HEADER_BYTES > len(data):
         return None
     length, check = _HEADER.unpack_from(data, at)
@@ -100,8 +100,8 @@ def complete_records(data: bytes | bytearray | memoryview) -> tuple[int, int]:
 def read_records(file: BinaryIO | RawIOBase, path: str) -> Iterator[bytes]:
     """Yield the payloads of ``file``, open and binary, from its position on.
 
-    A truncated record at the end is left out. After each payload, and at the end, the file is
-    positioned after the last whole record, so reading can continue there.
+    A truncated record at the end is left out: the file is then at its beginning, so reading can
+    continue there.
 
     Raises:
         DataLossError: A CRC or a length is wrong; it names ``path`` and the offset.

@@ -33,7 +33,7 @@ _BINARY = getattr(os, "O_BINARY", 0)  # of Windows
 
 
 def read_places(path: AnyPath, places: Sequence[tuple[int, int]]) -> list[bytes]:
-    """Return the bytes of ``path`` at ``places``, sorted, each where it begins and ends."""
+    """Return what is at ``places``, sorted, each where it begins and ends."""
     if isinstance(path, StorePath):
         return path.read_ranges(places)
     with _opened(path) as file:
@@ -68,7 +68,7 @@ _Found: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
 def _walk(data: bytearray, size: int) -> _Found:
-    """Return the records of ``data[:size]``, without a gap, up to what is none."""
+    """Return the records of ``data[:size]`` up to what is none."""
     pieces: list[_Found] = []
     at = 0
     while True:
@@ -103,7 +103,6 @@ def _fours(zero: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
 
 def _checked(data: bytes | bytearray, begin: int, places: NDArray[np.int64]) -> _Found:
-    """Return the headers that begin at ``places`` behind ``begin``."""
     starts = places + begin
     headers = np.ndarray((len(data) - HEADER_BYTES + 1,), f"V{HEADER_BYTES}", data, 0, (1,))[starts]
     words = headers.view("<u4").reshape(-1, 3)
@@ -180,23 +179,16 @@ class Block(NamedTuple):
     found: _Found
 
     def place(self, record: int) -> tuple[int, int]:
-        """Return where ``record`` begins in the file, and its size in bytes."""
+        """Return where ``record`` begins in the file, and its size."""
         starts, lengths = self.found
         return self.offset + int(starts[record]), int(lengths[record]) + FRAME_BYTES
 
     def rows(self, index: NDArray[np.int64], length: int) -> NDArray[np.uint8]:
-        """Return the records ``index``, of ``length`` bytes of payload each, as rows of an array.
-
-        A row is a whole number of words, so meaningless bytes may follow the record.
-        """
+        """Return the records ``index``, of ``length`` bytes of payload each, as rows of words."""
         width = -(-(length + FRAME_BYTES) // _WORD) * _WORD
         windows = np.ndarray((len(self.data) - width + 1,), f"V{width}", self.data, 0, (1,))
         starts, _ = self.found
         return windows[starts[index]].view(np.uint8).reshape(-1, width)
-
-    def without_last(self) -> Block:
-        starts, lengths = self.found
-        return self._replace(found=(starts[:-1], lengths[:-1]))
 
 
 class RecordReader:
@@ -240,7 +232,6 @@ class RecordReader:
             return False
 
     def blocks(self) -> Iterator[Block]:
-        """Yield the new records, up to the present end of the file. Raises OSError."""
         self._unreadable = None
         path = self.path
         with path.open_expected() if isinstance(path, StorePath) else _opened(path) as file:
@@ -263,12 +254,12 @@ class RecordReader:
                     yield self._counted(block)
                 else:
                     self.offset = begin
-                    yield self._counted(block.without_last())
+                    starts, lengths = block.found
+                    yield self._counted(block._replace(found=(starts[:-1], lengths[:-1])))
                     reach = self._pass_bad_payload(file, begin + length, size)
             self.size = size
 
     def skip_rest(self, error: OSError) -> None:
-        """Note that the file cannot be read from the offset on."""
         reason = f"it cannot be read: {error.strerror or error}"
         self._unreadable = Damage(self.path, self.offset, 0, reason)
 
@@ -344,7 +335,6 @@ class RecordReader:
 
 
 def _next_sound(file: _File, offset: int, size: int) -> int | None:
-    """Return the place of the first sound record from ``offset`` on, or None."""
     reach = 1 << 12
     while offset < size:
         data = _read_at(file, offset, min(reach + HEADER_BYTES - 1, size - offset))

@@ -21,11 +21,8 @@ from runhooks.events.reading.messages import (
     HPARAMS,
     SCALAR,
     SESSION_LOG_FIELD,
-    ParsedValue,
     TagMetadata,
-    kind_of,
     parse_event,
-    text_at,
 )
 from runhooks.events.reading.results import Damage, Point, Points, Scalars
 from runhooks.events.reading.rows import (
@@ -47,8 +44,8 @@ class OtherPoint(NamedTuple):
     """A point that is not a scalar; its value is the message ``data[begin:end]`` of the block."""
 
     record: int
-    tag_id: int
     kind: str
+    tag: str
     step: int
     wall_time: float
     begin: int
@@ -98,7 +95,15 @@ class BlockContents:
         at_time = event.wall_time
         wall_time = as_float(payload[at_time.begin : at_time.end]) if at_time else 0.0
         for value in event.values:
-            self._decode_value(record, at, step, wall_time, payload, value)
+            tag, metadata, kind = self._metadata.identify(payload, value)
+            if kind is None or (tag_id := self._wanted.id(kind, tag)) < 0:
+                continue
+            if kind == SCALAR:
+                number = decode_value(payload, value, kind, metadata)
+                self._singles.append((record, tag_id, step, number, wall_time))
+            else:
+                place = at + value.begin, at + value.end
+                self.points.append(OtherPoint(record, kind, tag, step, wall_time, *place))
         if event.number == SESSION_LOG_FIELD:
             message = b"".join(payload[field.begin : field.end] for field in event.contents)
             log = SessionLog.FromString(message)
@@ -106,24 +111,9 @@ class BlockContents:
         elif event.number == GRAPH_DEF:
             self.graph = at + event.contents[-1].begin, at + event.contents[-1].end
 
-    def _decode_value(
-        self, record: int, at: int, step: int, wall_time: float, payload: bytes, value: ParsedValue
-    ) -> None:
-        tag = text_at(payload, value.tag)
-        metadata = self._metadata.of_value(payload, value, tag)
-        kind = kind_of(value, metadata)
-        if kind is None or (tag_id := self._wanted.id(kind, tag)) < 0:
-            return
-        if kind == SCALAR:
-            number = decode_value(payload, value, kind, metadata)
-            self._singles.append((record, tag_id, step, number, wall_time))
-        else:
-            place = at + value.begin, at + value.end
-            self.points.append(OtherPoint(record, tag_id, kind, step, wall_time, *place))
-
 
 def _by_length(lengths: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """Yield each length and the indices of its records; one above 65534 may come repeatedly."""
+    """Yield each length and the indices; one above 65534 may come repeatedly."""
     if not len(lengths):
         return
     order = np.argsort(lengths.clip(0, 65535).astype(np.uint16), kind="stable")  # by radix
@@ -149,15 +139,15 @@ class StoredPoint(NamedTuple):
 class FileContents:
     """The contents of one event file; each session that starts opens a segment.
 
-    ``starts``: the step at which each but the first starts. ``points``: by kind and number of the
-    tag. ``errors``: malformed records whose CRCs are right.
+    ``starts``: the step at which each but the first starts. ``points``: by kind and tag.
+    ``errors``: malformed records whose CRCs are right.
     """
 
     def __init__(self, path: AnyPath, rows: RowDecoders, metadata: TagMetadata) -> None:
         self.records = RecordReader(path)
         self.starts: list[int] = []
-        self.segments = [ScalarStore()]
-        self.points: dict[tuple[str, int], list[StoredPoint]] = {}
+        self.segments = [ScalarStore(rows.wanted.names)]
+        self.points: dict[tuple[str, str], list[StoredPoint]] = {}
         self.logs: list[Point] = []
         self.errors: list[Damage] = []
         self._graph: tuple[int, int] | None = None
@@ -169,10 +159,7 @@ class FileContents:
         return self.records.path
 
     def update(self, skip_unreadable: bool) -> int:
-        """Read new records and return the number of new points.
-
-        Raises OSError, unless it is to be listed as a damage.
-        """
+        """Read new records and return the number of new points."""
         new = 0
         try:
             for block in self.records.blocks():
@@ -203,9 +190,8 @@ class FileContents:
         return messages
 
     def value(self, point: StoredPoint, kind: str, tag: str) -> Any:
-        """Return the value of ``point``. Raises as ``read``, and DataLossError if malformed."""
         try:
-            return self._decoded(point, kind, tag)
+            return self._decoded(point, kind)
         except ValueError as error:
             raise DataLossError(
                 f"{self.path} holds the {kind} of tag {tag!r} at byte {point.begin} that cannot be "
@@ -214,21 +200,21 @@ class FileContents:
             ) from error
 
     def undecodable(self) -> list[Damage]:
-        """Return the malformed values, scalars excepted. Raises as ``read``."""
+        """Return the malformed values, scalars excepted."""
         found = []
-        for (kind, tag_id), points in self.points.items():
+        for (kind, tag), points in self.points.items():
             for point in points:
                 try:
-                    self._decoded(point, kind, tag := self._rows.wanted.names[tag_id])
+                    self._decoded(point, kind)
                 except ValueError as error:
                     length = point.end - point.begin
                     reason = f"a {kind} of tag {tag!r} that cannot be decoded: {error}"
                     found.append(Damage(self.path, point.begin, length, reason))
         return found
 
-    def _decoded(self, point: StoredPoint, kind: str, tag: str) -> Any:
+    def _decoded(self, point: StoredPoint, kind: str) -> Any:
         (message,) = self.read([(point.begin, point.end)])
-        return decode_message(message, tag, kind, self._metadata)
+        return decode_message(message, kind, self._metadata)
 
     def _take(self, block: Block, found: BlockContents) -> int:
         for record in found.damaged:
@@ -246,15 +232,14 @@ class FileContents:
             self.segments[-1].add(scalars, begin, end)
             begin = end
             self.starts.append(log.step)
-            self.segments.append(ScalarStore())
+            self.segments.append(ScalarStore(self._rows.wanted.names))
             records.append(record)
         self.segments[-1].add(scalars, begin, len(scalars.ids))
         for point in found.points:
             segment = first + bisect.bisect_left(records, point.record)
             place = block.offset + point.begin, block.offset + point.end
-            self.points.setdefault((point.kind, point.tag_id), []).append(
-                StoredPoint(segment, point.step, point.wall_time, *place)
-            )
+            of_tag = self.points.setdefault((point.kind, point.tag), [])
+            of_tag.append(StoredPoint(segment, point.step, point.wall_time, *place))
         if found.graph:
             self._graph = block.offset + found.graph[0], block.offset + found.graph[1]
         return len(scalars.ids) + len(found.points)
@@ -271,19 +256,21 @@ class RunContents:
         self._purge = purge
 
     def update(self, paths: Sequence[AnyPath], skip_unreadable: bool = False) -> int:
-        """Read what is new in the files ``paths``, sorted; return the number of new points.
-
-        All other files are dropped. Raises OSError, unless it is to be listed as a damage.
-        """
+        """Read what is new in ``paths``, sorted, and no other files; return how many points are."""
         known = {file.path: file for file in self.files}
-        self.files = [self._file(known.get(path), path) for path in paths]
+        self.files = [
+            file
+            if (file := known.get(path)) and not file.records.is_replaced(path)
+            else FileContents(path, self._rows, self.metadata)
+            for path in paths
+        ]
         try:
             return sum(file.update(skip_unreadable) for file in self.files)
         finally:
             self._set_limits()
 
     def _set_limits(self) -> None:
-        """Find the first step of each segment that later sessions replaced, or None."""
+        """Find the first step of each segment that was replaced."""
         limit: int | None = None
         limits = []
         for file in reversed(self.files):
@@ -296,45 +283,38 @@ class RunContents:
         # At once: another thread may be reading.
         self._limits = limits[::-1]
 
-    def _file(self, known: FileContents | None, path: AnyPath) -> FileContents:
-        if known is not None and not known.records.is_replaced(path):
-            return known
-        return FileContents(path, self._rows, self.metadata)
+    def scalars(self, tag: str) -> Scalars:
+        return concatenated(self.scalars_of_files(tag))
 
-    def scalars(self, tag_id: int) -> Scalars:
-        return concatenated(self.scalars_of_files(tag_id))
-
-    def scalars_of_files(self, tag_id: int) -> list[Scalars]:
+    def scalars_of_files(self, tag: str) -> list[Scalars]:
         found = []
         for file, of_file in zip(self.files, self._limits, strict=True):
             pieces = [
-                columns[tag_id] if limit is None else _before(columns[tag_id], limit)
+                columns[tag] if limit is None else _before(columns[tag], limit)
                 for segment, limit in zip(file.segments, of_file, strict=True)
-                if tag_id in (columns := segment.columns())
+                if tag in (columns := segment.columns())
             ]
             found.append(concatenated(pieces))
         return found
 
     def points_of_files(
-        self, kind: str, tag_id: int
+        self, kind: str, tag: str
     ) -> Iterator[tuple[FileContents, list[StoredPoint]]]:
-        """Yield each file and its points of this kind and tag, in order."""
         is_kept = kind == HPARAMS  # no step makes them, so that none makes them again
         for file, of_file in zip(self.files, self._limits, strict=True):
             yield (
                 file,
                 [
                     point
-                    for point in file.points.get((kind, tag_id), ())
+                    for point in file.points.get((kind, tag), ())
                     if is_kept or (limit := of_file[point.segment]) is None or point.step < limit
                 ],
             )
 
-    def points(self, kind: str, tag_id: int) -> Points:
-        tag = self._rows.wanted.names[tag_id]
+    def points(self, kind: str, tag: str) -> Points:
         found = [
             (point, partial(file.value, point, kind, tag))
-            for file, points in self.points_of_files(kind, tag_id)
+            for file, points in self.points_of_files(kind, tag)
             for point in points
         ]
         return Points(
@@ -343,30 +323,25 @@ class RunContents:
             lambda at: found[at][1](),
         )
 
-    def encoded_points(self, kind: str, tag_id: int) -> list[tuple[StoredPoint, bytes]]:
-        """Return the points with their values as bytes. Raises as ``read``."""
+    def encoded_points(self, kind: str, tag: str) -> list[tuple[StoredPoint, bytes]]:
         return [
             pair
-            for file, points in self.points_of_files(kind, tag_id)
+            for file, points in self.points_of_files(kind, tag)
             for pair in zip(points, file.read([(it.begin, it.end) for it in points]), strict=True)
         ]
 
-    def scalar_tags(self) -> dict[str, int]:
-        sure: set[int] = set()
-        unsure: set[int] = set()
+    def scalar_tags(self) -> list[str]:
+        is_sure: dict[str, bool] = {}
         for file, of_file in zip(self.files, self._limits, strict=True):
             for segment, limit in zip(file.segments, of_file, strict=True):
-                (sure if limit is None else unsure).update(segment.columns())
-        sure.update(i for i in unsure - sure if len(self.scalars(i).steps))
-        return {self._rows.wanted.names[tag_id]: tag_id for tag_id in sorted(sure)}
+                for tag in segment.columns():
+                    is_sure[tag] = limit is None or is_sure.get(tag, False)
+        return [tag for tag, sure in is_sure.items() if sure or len(self.scalars(tag).steps)]
 
-    def point_tags(self) -> dict[tuple[str, str], int]:
+    def point_tags(self) -> list[tuple[str, str]]:
+        """Return the kinds and the tags of all other points."""
         keys = dict.fromkeys(key for file in self.files for key in file.points)
-        return {
-            (kind, self._rows.wanted.names[tag_id]): tag_id
-            for kind, tag_id in keys
-            if any(points for _, points in self.points_of_files(kind, tag_id))
-        }
+        return [key for key in keys if any(points for _, points in self.points_of_files(*key))]
 
 
 def _before(scalars: Scalars, limit: int) -> Scalars:

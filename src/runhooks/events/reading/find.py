@@ -63,18 +63,18 @@ def find_runs(path: AnyPath) -> tuple[dict[str, FoundRun], list[Damage]]:
 
 
 def _leads_back(folder: Path, root: Path) -> bool:
-    """Whether ``folder`` is a link to a directory in ``root``, which is found there itself."""
+    """Whether ``folder`` is a link to a directory in ``root``."""
     return folder.is_symlink() and folder.resolve().is_relative_to(root)
 
 
 def _natural(name: str) -> tuple[list[str | int], str]:
-    """Return a key that sorts ``r2`` before ``r10``, and ``rate-0.02`` before ``rate-0.1``."""
+    """Return a key that sorts ``r2`` before ``r10``, ``rate-0.02`` before ``rate-0.1``."""
     parts = _DIGITS.split(name)
     return [int(it) if index % 2 else it for index, it in enumerate(parts)], name
 
 
 def find_files(path: AnyPath) -> list[AnyPath]:
-    """Return the event files of the run at ``path``, in the order in which they are read."""
+    """Return the event files of a run, in order."""
     if isinstance(path, StorePath):
         found = path.files()
         if found != [path]:

@@ -1,14 +1,14 @@
 """The fields of one event, the metadata of its values, and the tags that are wanted.
 
-Of fields that exclude each other the last counts, as in Protocol Buffers. Format: TensorFlow's
-``event.proto`` and ``summary.proto``.
+Of fields that exclude each other the last counts, as in Protocol Buffers. What parses a message
+raises ValueError if it is malformed. Format: TensorFlow's ``event.proto`` and ``summary.proto``.
 """
 
 from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from runhooks.events.format.proto import (
@@ -55,7 +55,7 @@ class ParsedEvent(NamedTuple):
 
 
 def parse_event(message: bytes) -> ParsedEvent:
-    """Return the fields of ``message``, an Event. Raises ValueError if it is malformed."""
+    """Parse an Event."""
     wall_time = step = None
     number, contents = 0, list[LocatedField]()
     for field in locate_fields(message, 0, len(message)):
@@ -76,7 +76,7 @@ def parse_event(message: bytes) -> ParsedEvent:
 
 
 def parse_summary(message: bytes, begin: int, end: int) -> list[ParsedValue]:
-    """Return the values of the Summary at ``message[begin:end]``. Raises ValueError."""
+    """Parse a Summary."""
     return [
         parse_value(message, field.begin, field.end)
         for field in locate_fields(message, begin, end)
@@ -85,7 +85,7 @@ def parse_summary(message: bytes, begin: int, end: int) -> list[ParsedValue]:
 
 
 def parse_value(message: bytes, begin: int, end: int) -> ParsedValue:
-    """Return the fields of the value at ``message[begin:end]``. Raises ValueError."""
+    """Parse a value of a Summary."""
     tag = metadata = content = None
     for field in locate_fields(message, begin, end):
         if field.number == SIMPLE_VALUE:
@@ -99,11 +99,6 @@ def parse_value(message: bytes, begin: int, end: int) -> ParsedValue:
         elif field.number in _ONE_OF_VALUE:
             content = field
     return ParsedValue(begin, end, tag, metadata, content)
-
-
-def text_at(message: bytes, field: LocatedField | None) -> str:
-    """Return the string at ``field``; "" if None."""
-    return "" if field is None else text_of(message[field.begin : field.end])
 
 
 def text_of(content: bytes) -> str:
@@ -142,7 +137,7 @@ class Metadata(NamedTuple):
 
 
 def parse_metadata(message: bytes) -> Metadata:
-    """Return the metadata in ``message``, a SummaryMetadata. Raises ValueError if malformed."""
+    """Parse a SummaryMetadata."""
     found = dict(fields(message))
     plugin = dict(fields(as_bytes(found.get(1, b""))))
     texts = (as_bytes(it) for it in (plugin.get(1, b""), found.get(2, b""), found.get(3, b"")))
@@ -150,8 +145,7 @@ def parse_metadata(message: bytes) -> Metadata:
     return Metadata(name, as_bytes(plugin.get(2, b"")), display_name, description)
 
 
-def kind_of(value: ParsedValue, metadata: Metadata) -> str | None:
-    """Return the kind of ``value``, whose tag has this metadata; None if it is empty."""
+def _kind_of(value: ParsedValue, metadata: Metadata) -> str | None:
     number = value.content.number if value.content else None
     if number in _OF_CONTENT:
         return _OF_CONTENT[number]
@@ -160,41 +154,29 @@ def kind_of(value: ParsedValue, metadata: Metadata) -> str | None:
     return HPARAMS if metadata.plugin == "hparams" else None  # they are in the metadata
 
 
-_SESSION_START_INFO = 3
-_HPARAMS = 1
-_KEY, _ENTRY_VALUE = 1, 2
-_NUMBER, _STRING, _BOOL = 2, 3, 4
-
-
 def parse_hparams(content: bytes) -> dict[str, Any]:
-    """Return the hyper-parameters in an HParamsPluginData message. Raises ValueError if malformed.
-
-    Format: ``tensorboard/plugins/hparams/plugin_data.proto``. Values are float, str, bool or None.
-    """
-    starts = [it.value for it in fields(content) if it.number == _SESSION_START_INFO]
-    entries = [it for start in starts for it in fields(as_bytes(start)) if it.number == _HPARAMS]
+    """Format: ``HParamsPluginData`` of ``tensorboard/plugins/hparams/plugin_data.proto``."""
+    starts = [it.value for it in fields(content) if it.number == 3]
+    entries = [it.value for start in starts for it in fields(as_bytes(start)) if it.number == 1]
     found = {}
     for entry in entries:
-        parts = dict(fields(as_bytes(entry.value)))
-        name = text_of(as_bytes(parts.get(_KEY, b"")))
-        found[name] = _hparam(as_bytes(parts.get(_ENTRY_VALUE, b"")))
+        parts = dict(fields(as_bytes(entry)))
+        value = None
+        for number, sent in fields(as_bytes(parts.get(2, b""))):
+            value = _OF_HPARAM[number](sent) if number in _OF_HPARAM else None
+        found[text_of(as_bytes(parts.get(1, b"")))] = value
     return found
 
 
-def _hparam(message: bytes) -> float | str | bool | None:
-    value: float | str | bool | None = None
-    for number, content in fields(message):
-        if number == _NUMBER:
-            value = as_float(content)
-        elif number == _STRING:
-            value = text_of(as_bytes(content))
-        else:
-            value = bool(as_int(content)) if number == _BOOL else None
-    return value
+_OF_HPARAM: dict[int, Callable[[int | bytes], float | str | bool]] = {
+    2: as_float,
+    3: lambda sent: text_of(as_bytes(sent)),
+    4: lambda sent: bool(as_int(sent)),
+}
 
 
 class Wanted:
-    """Which points to decode of the runs that are read together.
+    """Which points to decode.
 
     ``tags``: names or shell patterns. ``kinds``: some of ``KINDS`` and ``SESSION_LOG``. None: all.
     ``names``: the wanted tags that were found, by number. Raises ValueError if a kind is unknown.
@@ -249,10 +231,11 @@ class TagMetadata:
         for tag in tags:
             self._by_tag.setdefault(tag, metadata)
 
-    def of_value(self, message: bytes, value: ParsedValue, tag: str) -> Metadata:
-        """Return the metadata of ``value``, or that of its tag. Raises ValueError if malformed."""
-        if value.metadata is None:
-            return self.of(tag)
-        metadata = parse_metadata(message[value.metadata.begin : value.metadata.end])
-        self.add([tag], metadata)
-        return metadata
+    def identify(self, message: bytes, value: ParsedValue) -> tuple[str, Metadata, str | None]:
+        """Return the tag of ``value``, its metadata or that of the tag, and its kind or None."""
+        tag = "" if value.tag is None else text_of(message[value.tag.begin : value.tag.end])
+        metadata = self.of(tag)
+        if value.metadata is not None:
+            metadata = parse_metadata(message[value.metadata.begin : value.metadata.end])
+            self.add([tag], metadata)
+        return tag, metadata, _kind_of(value, metadata)

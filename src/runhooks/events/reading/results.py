@@ -24,8 +24,7 @@ class Damage(NamedTuple):
 class Scalars(NamedTuple):
     """All points of a scalar tag, in the order in which they were written.
 
-    ``steps``: int64, ``values``: float64, ``wall_times``: float64, seconds since the epoch;
-    ``[n]``.
+    ``[n]`` each. ``wall_times``: seconds since the epoch.
     """
 
     steps: NDArray[np.int64]
@@ -45,8 +44,8 @@ class Points(Sequence[Point]):
     """The points of one tag, in the order in which they were written.
 
     ``steps``: int64 ``[n]``. ``wall_times``: float64 ``[n]``, seconds since the epoch. A point is
-    read and decoded when it is indexed or iterated over. This raises OSError if the file is gone,
-    and DataLossError if the value is malformed.
+    decoded when it is accessed, which raises OSError if the file is gone, DataLossError if its
+    value is malformed.
     """
 
     def __init__(

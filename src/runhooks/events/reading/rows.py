@@ -1,7 +1,6 @@
 """Scalars by the thousand: records of one format as rows of a table, and columns of each tag.
 
-Records of one format differ in time, step, values and, if there is only one, in the letters of the
-tag, but in no length.
+Records of one format differ in time, step, values and, if only one, its tag, but in no length.
 """
 
 from __future__ import annotations
@@ -22,9 +21,7 @@ from runhooks.events.reading.messages import (
     ParsedValue,
     TagMetadata,
     Wanted,
-    kind_of,
     parse_event,
-    text_at,
     text_of,
 )
 from runhooks.events.reading.results import Scalars
@@ -67,8 +64,7 @@ class RowDecoders:
     ) -> tuple[list[ScalarRows], NDArray[np.int64]]:
         """Decode ``rows``, the records ``index`` of a block, with ``length`` bytes of payload each.
 
-        Returns the scalars, and the records to be decoded one by one: no scalars, not like many
-        others, or damaged.
+        Returns the scalars, and the records to be decoded one by one.
         """
         formats = self._formats[length]
         found: list[ScalarRows] = []
@@ -105,7 +101,6 @@ class RowDecoders:
     def _learnt(
         self, row: NDArray[np.uint8], length: int, metadata: TagMetadata
     ) -> RowFormat | None:
-        """Return the format of a record; None if it is damaged or no scalars."""
         payload = row[HEADER_BYTES : HEADER_BYTES + length].tobytes()
         check = row[HEADER_BYTES + length : HEADER_BYTES + length + 4].tobytes()
         if check_of(payload) != check:
@@ -132,10 +127,9 @@ class ScalarField(NamedTuple):
 
 
 def _scalar_field(payload: bytes, value: ParsedValue, metadata: TagMetadata) -> ScalarField | None:
-    """Return the floating-point scalar that ``value`` is; else None. Raises ValueError."""
-    tag = text_at(payload, value.tag)
-    said = metadata.of_value(payload, value, tag)
-    if value.content is None or kind_of(value, said) != SCALAR:
+    """Return the floating-point scalar that ``value`` is; else None."""
+    tag, said, kind = metadata.identify(payload, value)
+    if value.content is None or kind != SCALAR:
         return None
     tag_at = (value.tag.begin, value.tag.end) if value.tag else (0, 0)
     sent = said if value.metadata else None
@@ -190,7 +184,6 @@ class RowFormat:
         self._template = _as_words(np.frombuffer(payload, np.uint8)) & self._mask
 
     def matches(self, rows: NDArray[np.uint8]) -> NDArray[np.bool_]:
-        """Return which of ``rows`` have this format: bool ``[n]``."""
         words = rows.view(np.uint64)
         wrong = np.zeros(len(rows), np.uint64)
         for at in np.flatnonzero(self._mask).tolist():
@@ -201,12 +194,16 @@ class RowFormat:
     def read(
         self, index: NDArray[np.int64], rows: NDArray[np.uint8], metadata: TagMetadata
     ) -> tuple[ScalarRows, NDArray[np.int64]]:
-        """Return the wanted scalars of ``rows``, and the records whose CRC seems to be wrong."""
+        """Return the wanted scalars, and the records whose CRC seems to be wrong."""
         if self._tags is None:
             ids = np.broadcast_to(self._ids, (len(rows), len(self._ids)))
             right = wanted = self._verified(rows, self._crc)
         else:
-            slots, known = self._slots(self._tags, rows)
+            hashes = self._tags.hashes(rows)
+            slots, known = self._tags.slots(hashes)
+            if not known.all():
+                self._add(self._tags, rows[~known], hashes[~known])
+                slots, known = self._tags.slots(hashes)
             ids = self._tags.ids.take(slots)[:, None]
             right = known & self._verified(rows, self._tags.crcs.take(slots))
             wanted = right & (ids[:, 0] >= 0)
@@ -223,16 +220,6 @@ class RowFormat:
         times = np.zeros(len(rows)) if self._time is None else _column(rows, self._time, "<f8")
         scalars = ScalarRows(index, ids, self._steps(rows), times.astype(np.float64), values)
         return scalars, unread
-
-    def _slots(
-        self, tags: _Tags, rows: NDArray[np.uint8]
-    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        hashes = tags.hashes(rows)
-        slots, known = tags.slots(hashes)
-        if not known.all():
-            self._add(tags, rows[~known], hashes[~known])
-            slots, known = tags.slots(hashes)
-        return slots, known
 
     def _add(self, tags: _Tags, rows: NDArray[np.uint8], hashes: NDArray[np.uint64]) -> None:
         """Add the tags of ``rows``, unless the first row of a tag is damaged."""
@@ -271,7 +258,7 @@ class RowFormat:
 
 
 def _as_words(content: NDArray[np.uint8]) -> NDArray[np.uint64]:
-    """Return ``content`` as the words of a row, with zeros around it."""
+    """Return ``content`` as the words of a row."""
     words = np.zeros(-(-(HEADER_BYTES + len(content) + 4) // 8), np.uint64)
     words.view(np.uint8)[HEADER_BYTES : HEADER_BYTES + len(content)] = content
     return words
@@ -279,9 +266,8 @@ def _as_words(content: NDArray[np.uint8]) -> NDArray[np.uint64]:
 
 def _column(rows: NDArray[np.uint8], at: int, dtype: str) -> NDArray[Any]:
     """Return a view of the numbers at byte ``at`` of the payloads: ``[n]``."""
-    if not len(rows):
-        return np.empty(0, dtype)
-    return np.ndarray((len(rows),), dtype, rows, HEADER_BYTES + at, (rows.strides[0],))
+    begin = HEADER_BYTES + at
+    return rows[:, begin : begin + np.dtype(dtype).itemsize].view(dtype)[:, 0]
 
 
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
@@ -349,10 +335,7 @@ class ScalarColumns(NamedTuple):
 
 
 def in_order(records: int, found: list[ScalarRows], singles: list[SingleScalar]) -> ScalarColumns:
-    """Return all scalars of a block in the order of its ``records``, so many.
-
-    A record is in one of ``found`` or in ``singles``, which are in order.
-    """
+    """Return all scalars of a block of so many ``records``; ``singles`` are in order."""
     columns = zip(*singles, strict=True) if singles else ((),) * len(_TYPES)
     single, *of_singles = map(np.array, columns, _TYPES)
     counts = np.zeros(records + 1, np.int64)
@@ -373,10 +356,11 @@ def in_order(records: int, found: list[ScalarRows], singles: list[SingleScalar])
 
 
 class ScalarStore:
-    """The scalars of all tags, merged when they are asked for."""
+    """The scalars of all tags, with ``names`` by number, merged when they are asked for."""
 
-    def __init__(self) -> None:
-        self._columns: dict[int, Scalars] = {}
+    def __init__(self, names: list[str]) -> None:
+        self._names = names
+        self._columns: dict[str, Scalars] = {}
         self._ids: list[NDArray[np.int32]] = []
         self._chunks: tuple[list[NDArray[Any]], ...] = ([], [], [])
 
@@ -388,8 +372,7 @@ class ScalarStore:
         for chunks, column in zip(self._chunks, columns, strict=True):
             chunks.append(column[begin:end])
 
-    def columns(self) -> dict[int, Scalars]:
-        """Return the columns of each tag, by its number."""
+    def columns(self) -> dict[str, Scalars]:
         if self._ids:
             self._merge()
         return self._columns
@@ -400,7 +383,7 @@ class ScalarStore:
         order = _by_number(ids)
         ids = ids[order]
         bounds = np.flatnonzero(np.concatenate(([True], ids[1:] != ids[:-1], [True])))
-        tags = ids[bounds[:-1]].tolist()
+        tags = [self._names[number] for number in ids[bounds[:-1]].tolist()]
         del ids
         # Small tags share an array; one that somebody keeps does not keep all others.
         shared = bounds.searchsorted(np.arange(0, len(order), _TOGETHER)).tolist()
@@ -413,7 +396,7 @@ class ScalarStore:
 
 
 def concatenated(pieces: list[Scalars]) -> Scalars:
-    """Return ``pieces`` one after the other, without a copy if only one is not empty."""
+    """Return ``pieces`` one after the other."""
     pieces = [piece for piece in pieces if len(piece.steps)]
     if len(pieces) == 1:
         return pieces[0]

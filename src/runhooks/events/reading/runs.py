@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -54,58 +55,56 @@ class Run(Exported):
       negatives, precision, recall
     - ``custom_scalars``: bytes of the layout
     - ``hparams``: bytes of the plugin's data
+
+    Attributes:
+        name: The path relative to what was read, as in TensorBoard; ``.`` if it is the same.
+        path: The directory, or the one event file.
     """
 
     def __init__(self, name: str, path: AnyPath, contents: RunContents) -> None:
-        self._name = name
-        self._path = path
+        self.name = name
+        self.path = path
         self._contents = contents
         self._changed()
 
     def _changed(self) -> None:
-        self._tags: Mapping[str, Tag] | None = None
-        self._scalars: Mapping[str, Scalars] | None = None
-        self._points: dict[str, Mapping[str, Points]] = {}
-        self._point_tags = self._contents.point_tags()
-
-    @property
-    def name(self) -> str:
-        """The path relative to what was read, as in TensorBoard; ``.`` if it is the same."""
-        return self._name
-
-    @property
-    def path(self) -> AnyPath:
-        """The directory, or the one event file."""
-        return self._path
+        contents = self._contents
+        for found in ("tags", "scalars"):
+            self.__dict__.pop(found, None)
+        self._point_tags = contents.point_tags()
+        # No mapping refers to the run, so that deleting a run frees its memory at once.
+        self._points = {
+            kind: LazyMapping(
+                f"{kind} tag",
+                [tag for other, tag in self._point_tags if other == kind],
+                partial(contents.points, kind),
+            )
+            for kind in KINDS
+            if kind != SCALAR
+        }
 
     @property
     def files(self) -> list[AnyPath]:
         """The event files, in the order in which they are read."""
         return [file.path for file in self._contents.files]
 
-    @property
+    @cached_property
     def tags(self) -> Mapping[str, Tag]:
         """All tags, sorted. A tag of several kinds has the first of them."""
-        if self._tags is None:
-            found = {tag: (SCALAR, len(self.scalars[tag].steps)) for tag in self.scalars}
-            for kind, tag in self._point_tags:
-                found.setdefault(tag, (kind, len(self.points(kind)[tag])))
-            self._tags = {tag: self._tag(tag, *found[tag]) for tag in sorted(found)}
-        return self._tags
+        found = {tag: (SCALAR, len(columns.steps)) for tag, columns in self.scalars.items()}
+        for kind, tag in self._point_tags:
+            found.setdefault(tag, (kind, len(self.points(kind)[tag])))
+        of = self._contents.metadata.of
+        return {
+            tag: Tag(*found[tag], (it := of(tag)).plugin, it.display_name, it.description)
+            for tag in sorted(found)
+        }
 
-    def _tag(self, tag: str, kind: str, points: int) -> Tag:
-        said = self._contents.metadata.of(tag)
-        return Tag(kind, points, said.plugin, said.display_name, said.description)
-
-    @property
+    @cached_property
     def scalars(self) -> Mapping[str, Scalars]:
         """The scalar tags, sorted, and their columns."""
-        if self._scalars is None:
-            # No mapping refers to the run, so that deleting a run frees its memory at once.
-            contents = self._contents
-            ids = contents.scalar_tags()
-            self._scalars = LazyMapping("scalar tag", ids, lambda tag: contents.scalars(ids[tag]))
-        return self._scalars
+        contents = self._contents
+        return LazyMapping("scalar tag", contents.scalar_tags(), contents.scalars)
 
     def points(self, kind: str) -> Mapping[str, Points]:
         """Return the tags of ``kind``, sorted, and their points.
@@ -113,15 +112,8 @@ class Run(Exported):
         Raises:
             ValueError: ``kind`` is unknown, or ``"scalar"``.
         """
-        if kind not in KINDS or kind == SCALAR:
-            others = ", ".join(other for other in KINDS if other != SCALAR)
-            raise ValueError(f"kind must be one of {others}, got {kind!r}")
-        if kind not in self._points:
-            contents = self._contents
-            ids = {tag: i for (other, tag), i in self._point_tags.items() if other == kind}
-            self._points[kind] = LazyMapping(
-                f"{kind} tag", ids, lambda tag: contents.points(kind, ids[tag])
-            )
+        if kind not in [*self._points]:  # a list, which has no hash, is refused as well
+            raise ValueError(f"kind must be one of {', '.join(self._points)}, got {kind!r}")
         return self._points[kind]
 
     @property
@@ -162,8 +154,8 @@ class Run(Exported):
                     found |= parse_hparams(point.value)
                 except ValueError as error:
                     raise DataLossError(
-                        f"the hyper-parameters in {self._path} cannot be decoded: {error}",
-                        path=str(self._path),
+                        f"the hyper-parameters in {self.path} cannot be decoded: {error}",
+                        path=str(self.path),
                     ) from error
         return found
 
@@ -190,53 +182,47 @@ class Run(Exported):
     def update(self) -> int:
         """Read what was added since, and return the number of new points.
 
-        A truncated last record waits for its rest. A file that was replaced, or is shorter than
-        before, is read again, and all of its points count as new. The contents of a file that is
-        gone are dropped. Columns that were returned before stay as they are. A file that cannot be
-        read is listed in ``damages`` until it can.
+        A file that was replaced, or is shorter than before, is read again: all its points count as
+        new. Columns that were returned before stay as they are. A file that cannot be read is
+        listed in ``damages`` until it can.
 
-        Raises FileNotFoundError if the directory is gone, OSError if the run is a single file that
+        Raises FileNotFoundError if the directory is gone, OSError if the run is one file that
         cannot be read.
         """
-        return self.update_files(find_files(self._path))
+        return self.update_files(find_files(self.path))
 
     def update_files(self, files: list[AnyPath]) -> int:
         try:
-            return self._contents.update(files, skip_unreadable=files != [self._path])
+            return self._contents.update(files, skip_unreadable=files != [self.path])
         finally:
             self._changed()
 
     def scalars_of_runs(self) -> Mapping[str, Mapping[str, Scalars]]:
-        return {self._name: self.scalars}
+        return {self.name: self.scalars}
 
     def hparams_of_runs(self) -> Mapping[str, Mapping[str, Any]]:
-        return {self._name: self.hparams}
+        return {self.name: self.hparams}
 
     def __repr__(self) -> str:
-        return f"<Run {self._name!r} of {len(self._contents.files)} event files at {self._path}>"
+        return f"<Run {self.name!r} of {len(self._contents.files)} event files at {self.path}>"
 
 
 class Runs(NameMapping[Run], Exported):
-    """The runs that ``read`` found, by name, in natural order: ``r2`` before ``r10``."""
+    """The runs that ``read`` found at ``path`` by name, in natural order: ``r2`` before ``r10``."""
 
     def __init__(self, path: AnyPath, wanted: Wanted, purge: bool) -> None:
         super().__init__("run", {})
-        self._path = path
+        self.path = path
         self._rows = RowDecoders(wanted)
         self._purge = purge
         self.update()
-
-    @property
-    def path(self) -> AnyPath:
-        """The path that was read."""
-        return self._path
 
     @property
     def only(self) -> Run:
         """The only run. Raises ValueError, naming the runs, if there is not exactly one."""
         if len(self) != 1:
             names = ", ".join(map(repr, self)) or "none"
-            raise ValueError(f"{str(self._path)!r} must hold exactly one run, found {names}")
+            raise ValueError(f"{str(self.path)!r} must hold exactly one run, found {names}")
         return next(iter(self.values()))
 
     @property
@@ -249,7 +235,7 @@ class Runs(NameMapping[Run], Exported):
 
         Runs that are gone are dropped. Otherwise as ``Run.update``.
         """
-        found, self._unreadable = find_runs(self._path)
+        found, self._unreadable = find_runs(self.path)
         self._values = {
             name: self._values.get(name)
             or Run(name, run.path, RunContents(self._rows, self._purge))
@@ -264,7 +250,7 @@ class Runs(NameMapping[Run], Exported):
         return {name: run.hparams for name, run in self.items()}
 
     def __repr__(self) -> str:
-        return f"<Runs at {self._path}: {', '.join(map(repr, self)) or 'none'}>"
+        return f"<Runs at {self.path}: {', '.join(map(repr, self)) or 'none'}>"
 
 
 def read(
@@ -277,7 +263,7 @@ def read(
     """Return the runs found in ``path``, by name.
 
     Every CRC is verified. Damaged records, and files that cannot be read, are skipped and listed in
-    ``damages``. Symbolic links are followed, but no directory is read twice.
+    ``damages``.
 
     Args:
         path: An event file, a run directory, or a directory above runs.
@@ -286,7 +272,7 @@ def read(
             for those of hyper-parameters, which are always decoded.
         kinds: The kinds to decode, of those at ``Run``; None: all. ``hparams`` is always one.
         purge: Whether to drop points that a later session repeated after restarting at an earlier
-            step. A tag that goes back without a restart keeps all its points.
+            step.
 
     Raises:
         FileNotFoundError: There is nothing at ``path``.
@@ -381,9 +367,9 @@ def _reports(run: str, contents: RunContents) -> list[FileReport]:
 
 
 def _curves(contents: RunContents) -> Iterator[tuple[str, list[NDArray[np.int64]]]]:
-    for tag, tag_id in contents.scalar_tags().items():
-        yield tag, [columns.steps for columns in contents.scalars_of_files(tag_id)]
-    for (kind, tag), tag_id in contents.point_tags().items():
+    for tag in contents.scalar_tags():
+        yield tag, [columns.steps for columns in contents.scalars_of_files(tag)]
+    for kind, tag in contents.point_tags():
         if kind != HPARAMS:  # a restart replaces none of them
-            of_files = contents.points_of_files(kind, tag_id)
+            of_files = contents.points_of_files(kind, tag)
             yield tag, [np.array([it.step for it in points], np.int64) for _, points in of_files]

@@ -52,8 +52,7 @@ def stream(
     Damaged or malformed values and unreadable files are skipped; points that a later session
     repeated are not. ``path``, ``tags`` and ``kinds`` are as for ``read``, but session logs are
     included only if ``"session_log"`` is among the kinds. With ``follow`` it continues forever,
-    checking for new points and runs twice a second. A file that was replaced, or is shorter than
-    before, is read again.
+    checking for new points and runs twice a second. Replaced files are read again.
 
     Raises FileNotFoundError, ValueError and OSError as ``read``.
     """
@@ -69,7 +68,7 @@ def _stream(reader: StreamReader, follow: bool) -> Iterator[StreamPoint]:
 
 
 class StreamReader:
-    """Reads the points in ``path`` that were added since the last time. Raises as ``stream``."""
+    """Reads the points in ``path`` that were added since the last time."""
 
     def __init__(self, path: AnyPath, wanted: Wanted) -> None:
         find_runs(path)  # raises now, not at the first point
@@ -79,7 +78,6 @@ class StreamReader:
         self._files: dict[AnyPath, RecordReader] = {}
 
     def new(self) -> Iterator[StreamPoint]:
-        """Return the new points, run by run. Raises OSError if the path cannot be read."""
         return chain.from_iterable(self._pieces())
 
     def _pieces(self) -> Iterator[Iterable[StreamPoint]]:
@@ -108,23 +106,20 @@ class StreamReader:
     def _scalars(
         self, run: str, scalars: ScalarColumns, begin: int, end: int
     ) -> Iterable[StreamPoint]:
-        some = (column[begin:end].tolist() for column in scalars[:4])
-        ids, steps, values, wall_times = some
+        ids, steps, values, wall_times = (it[begin:end].tolist() for it in scalars[:4])
         tags = map(self._rows.wanted.names.__getitem__, ids)
-        numbers = steps, wall_times, values
-        return map(_point_of, zip(repeat(run), tags, repeat(SCALAR), *numbers, strict=False))
+        columns = zip(repeat(run), tags, repeat(SCALAR), steps, wall_times, values, strict=False)
+        return map(_point_of, columns)
 
     def _others(
         self, run: str, block: Block, found: BlockContents, metadata: TagMetadata
     ) -> list[tuple[int, StreamPoint]]:
-        """Return the other points, each with the record that it is in, in order."""
         others = []
         for at in found.points:
-            tag = self._rows.wanted.names[at.tag_id]
             message = bytes(memoryview(block.data)[at.begin : at.end])
             with suppress(ValueError):
-                value = decode_message(message, tag, at.kind, metadata)
-                point = StreamPoint(run, tag, at.kind, at.step, at.wall_time, value)
+                value = decode_message(message, at.kind, metadata)
+                point = StreamPoint(run, at.tag, at.kind, at.step, at.wall_time, value)
                 others.append((at.record, point))
         if self._rows.wanted.named_kind(SESSION_LOG):
             for record, log in found.logs:

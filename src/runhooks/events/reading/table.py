@@ -25,7 +25,7 @@ from runhooks.stores.path import AnyPath, path_of, replacing
 
 
 def json_number(value: float) -> float | str:
-    """Return ``value``, or ``"NaN"``, ``"Infinity"`` or ``"-Infinity"``, as in Protocol Buffers."""
+    """Return ``value``, or its name if it is not finite, as in Protocol Buffers."""
     if math.isfinite(value):
         return value
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
@@ -167,7 +167,6 @@ _ROWS_AT_ONCE = 1 << 14
 
 
 def _long(runs: _ScalarsOfRuns) -> tuple[_Columns, list[int]]:
-    """Return a row for each point, and how many rows each run has."""
     tags = [tag for of_run in runs.values() for tag in of_run]
     parts = [columns for of_run in runs.values() for columns in of_run.values()]
     counts = [sum(len(it.steps) for it in of_run.values()) for of_run in runs.values()]
@@ -183,7 +182,6 @@ def _long(runs: _ScalarsOfRuns) -> tuple[_Columns, list[int]]:
 
 
 def _wide(runs: _ScalarsOfRuns) -> tuple[_Columns, list[int]]:
-    """Return a row for each step of each run, and how many rows each run has."""
     tags = sorted({tag for of_run in runs.values() for tag in of_run})
     clash = {"run", "step"}.intersection(tags)
     if clash:

@@ -1,14 +1,13 @@
 """Decoding the values of a summary, kind by kind, and tensors of all dtypes.
 
-Formats: TensorFlow's ``summary.proto``, ``histogram.proto``, ``tensor.proto``, ``types.proto``, and
-the tensors of TensorBoard's plugins.
+What is malformed raises ValueError. Formats: TensorFlow's ``summary.proto``, ``histogram.proto``,
+``tensor.proto``, ``types.proto``, and the tensors of TensorBoard's plugins.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-import struct
 import wave
 from collections.abc import Callable
 from io import BytesIO
@@ -35,10 +34,8 @@ from runhooks.events.reading.messages import (
     Metadata,
     ParsedValue,
     TagMetadata,
-    kind_of,
     parse_summary,
     parse_value,
-    text_at,
     text_of,
 )
 
@@ -72,7 +69,7 @@ class Image(NamedTuple):
 class Audio(NamedTuple):
     """A clip of audio: ``encoded`` is a whole file of type ``content_type``, mostly ``audio/wav``.
 
-    ``sample_rate`` is in frames per second; it, ``channels`` and ``frames`` are 0 if unknown.
+    ``sample_rate``, in frames per second, ``channels`` and ``frames`` are 0 if unknown.
     """
 
     sample_rate: float
@@ -100,22 +97,21 @@ class SummaryDecoder:
         """Return the values of ``summary``, a Summary message. Raises ValueError if malformed."""
         found = []
         for value in parse_summary(summary, 0, len(summary)):
-            tag = text_at(summary, value.tag)
-            metadata = self._metadata.of_value(summary, value, tag)
-            kind = kind_of(value, metadata)
+            tag, metadata, kind = self._metadata.identify(summary, value)
             if kind is not None:
                 found.append(TaggedValue(tag, kind, decode_value(summary, value, kind, metadata)))
         return found
 
 
-def decode_message(message: bytes, tag: str, kind: str, known: TagMetadata) -> Any:
-    """Return the decoded ``message``, one value of a summary of a run. Raises ValueError."""
+def decode_message(message: bytes, kind: str, known: TagMetadata) -> Any:
+    """Decode one value of a summary of a run."""
     value = parse_value(message, 0, len(message))
-    return decode_value(message, value, kind, known.of_value(message, value, tag))
+    _, metadata, _ = known.identify(message, value)
+    return decode_value(message, value, kind, metadata)
 
 
 def decode_value(message: bytes, value: ParsedValue, kind: str, metadata: Metadata) -> Any:
-    """Return the decoded ``value``, which is in ``message``. Raises ValueError."""
+    """Decode ``value``, which is in ``message``."""
     if value.content is None or kind == "hparams":
         return metadata.content
     if value.content.number == TENSOR:
@@ -251,9 +247,9 @@ _DTYPES = {
     24: "u1",
     25: "u1",
 }
-#: The formats of the fields of numbers, None for varints.
-_FIELDS = {5: "<f", 6: "<d", 7: None, 9: "<f", 10: None, 11: None, 12: "<d", 13: None}
-_FIELDS |= {16: None, 17: None, 18: "B"}
+#: The types of the fields of numbers, None for varints.
+_FIELDS = {5: "<f4", 6: "<f8", 7: None, 9: "<f4", 10: None, 11: None, 12: "<f8", 13: None}
+_FIELDS |= {16: None, 17: None, 18: "u1"}
 _STRING_FIELD = 8
 _MOST_BYTES = 1 << 26  # of an array whose last number is repeated
 
@@ -303,7 +299,7 @@ def _shape(message: bytes, field: LocatedField) -> tuple[int, ...]:
 def tensor_array(message: bytes, begin: int, end: int) -> NDArray[Any]:
     """Return the tensor at ``message[begin:end]``; strings as an object array of bytes.
 
-    bfloat16 and float8 become float32. Raises ValueError.
+    bfloat16 and float8 become float32.
     """
     tensor = parse_tensor(message, begin, end)
     if tensor.dtype == _STRING:
@@ -323,7 +319,6 @@ def tensor_array(message: bytes, begin: int, end: int) -> NDArray[Any]:
 
 
 def _widened(dtype: int, flat: NDArray[Any]) -> NDArray[Any]:
-    """Return ``flat`` as float32 if it holds the bits of a type that NumPy does not have."""
     if dtype == _BFLOAT16:
         return (flat.astype(np.uint32) << np.uint32(16)).view(np.float32)
     if dtype == _FLOAT8_E5M2:
@@ -335,7 +330,7 @@ def _widened(dtype: int, flat: NDArray[Any]) -> NDArray[Any]:
 
 @functools.cache
 def _float8_e4m3fn() -> NDArray[np.float32]:
-    """Return the number for each byte: 4 bits of exponent, 3 of mantissa, NaN but no infinity."""
+    """Return the number for each byte: 4 bits of exponent, 3 of mantissa."""
     exponents, mantissas = np.divmod(np.arange(128), 8)
     least = np.ldexp(mantissas.astype(np.float32), -9)
     numbers = np.where(exponents, np.ldexp(1 + mantissas / 8, exponents - 7), least)
@@ -356,15 +351,11 @@ def _numbers(message: bytes, tensor: ParsedTensor, dtype: np.dtype[Any]) -> NDAr
 
 
 def _numbers_of(message: bytes, field: LocatedField) -> list[Any]:
-    number_format = _FIELDS[field.number]
+    dtype = _FIELDS[field.number]
     if field.wire_type == VARINT:
-        return [signed(field.value)] if number_format is None else []
-    if number_format is not None:
-        item = struct.Struct(number_format)
-        packed = message[field.begin : field.end]
-        if len(packed) % item.size:
-            raise ValueError(f"a tensor has {len(packed)} bytes of numbers of {item.size} bytes")
-        return [number for (number,) in item.iter_unpack(packed)]
+        return [signed(field.value)] if dtype is None else []
+    if dtype is not None:
+        return list(np.frombuffer(message[field.begin : field.end], dtype).tolist())
     at, found = field.begin, []
     while at < field.end:
         value, at = varint_at(message, at, field.end)

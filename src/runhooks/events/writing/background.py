@@ -39,19 +39,19 @@ class Worker(Protocol):
     """An object with work for the background thread."""
 
     def work(self) -> None:
-        """Do all the work there is. Keeps errors for the next caller and raises none."""
+        """Do all the work there is; keep its errors for the next caller."""
 
     def flush(self, timeout: float | None = None) -> None:
-        """Return when all the work is done. Raises its errors, or that it takes too long."""
+        """Return when all the work is done; raise its errors."""
 
     def settle(self) -> None:
-        """As ``flush``, but keeps the errors for the next caller."""
+        """As ``flush``, but keep the errors."""
 
     def finish(self, timeout: float | None = None) -> None:
         """As ``flush``, as the process ends: nobody tries again."""
 
     def forked(self) -> None:
-        """Leave everything to the parent process, locks too: this is a child just forked."""
+        """Leave everything to the parent process, locks too."""
 
 
 class _Background:
@@ -65,7 +65,7 @@ class _Background:
         self._thread: threading.Thread | None = None
 
     def register(self, worker: Worker) -> None:
-        """Include ``worker`` in ``flush_all`` and in forks, as long as it is referenced."""
+        """Flush and fork ``worker`` with all others, as long as it is referenced."""
         self._workers[id(worker)] = worker
 
     def schedule(self, worker: Worker, hurry: bool = False) -> None:
@@ -124,7 +124,7 @@ class _Background:
     def end_all(
         self, act: Callable[[Worker, float | None], None], timeout: float | None = None
     ) -> None:
-        """Call ``act`` with each worker and the seconds that it has, then raise the first error."""
+        """Call ``act`` with each worker and the seconds that it has."""
         end = None if timeout is None else clock.monotonic() + timeout
 
         def act_on(worker: Worker) -> None:
@@ -133,7 +133,6 @@ class _Background:
         call_all(partial(act_on, worker) for worker in self._living())
 
     def settle_all(self) -> None:
-        """``settle`` every writer of the process."""
         for worker in self._living():
             worker.settle()
 
@@ -179,16 +178,15 @@ _masks = threading.local()
 def guard(writer: object) -> None:
     """Have SIGTERM flush all files before it ends the process, unless it has a handler already.
 
-    This holds until all that are guarded are released or gone, but only if called in the main
-    thread. A child of multiprocessing is left alone: a pool sends SIGTERM once, and waits for ever;
-    but Python never calls a handler in a worker that waits for a lock.
+    Only in the main thread, and not in a child of multiprocessing: a pool sends SIGTERM once and
+    waits for ever, but Python never calls a handler in a worker that waits for a lock.
     """
     _guarded.add(writer)
     _install()
 
 
 def release(writer: object) -> None:
-    """Stop guarding ``writer``; after the last one our handler, if still set, is removed."""
+    """Stop guarding ``writer``; after the last one our handler is removed."""
     _guarded.discard(writer)
     if not _guarded and _is_ours() and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.SIG_DFL)

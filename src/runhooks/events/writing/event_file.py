@@ -29,7 +29,7 @@ _counter = itertools.count()
 
 
 def _new_name(names: Iterable[str]) -> str:
-    """Return a name that sorts after ``names``, which a clock that was ahead may have made."""
+    """Return a name that sorts after ``names``, even if their clock was ahead."""
     stamps = (_STAMPED.match(name) for name in names)
     newest = max((int(stamp[1]) for stamp in stamps if stamp), default=0)
     stamp = max(int(clock.wall()), newest + 1)
@@ -41,10 +41,7 @@ def _first_record() -> bytes:
 
 
 class EventFile:
-    """A new event file in ``logdir``, which is created if missing.
-
-    Raises OSError, which names ``logdir``.
-    """
+    """A new event file in ``logdir``, which is made if missing. Raises OSError, which names it."""
 
     waiting = 0
 
@@ -92,10 +89,10 @@ class EventFile:
         return self._file.closed or is_elsewhere(self._file, self.path)
 
     def store(self) -> None:
-        """Do nothing: no record waits."""
+        return
 
     def forget(self) -> None:
-        """Likewise."""
+        return
 
     def close(self) -> None:
         self._file.close()
@@ -151,15 +148,13 @@ class StoredFile:
 
     @property
     def waiting(self) -> int:
-        """Number of records that are not in the store yet."""
         unstored = memoryview(self._segment)[self._stored :]
         return complete_records(unstored)[0] + complete_records(self._waiting)[0]
 
     def write(self, records: bytes | memoryview) -> None:
         """Take ``records``, whole ones, and store them once they fill a segment.
 
-        Raises OSError if that fails. They are stored later, unless too many wait already; ``size``
-        counts those that were taken.
+        Raises OSError if that fails: they are stored later, unless too many wait already.
         """
         if self._waiting and len(self._waiting) + len(records) > MOST_WAITING_BYTES:
             self.store()
@@ -170,7 +165,7 @@ class StoredFile:
             self.store()
 
     def store(self) -> None:
-        """Store all that was taken. Raises OSError; the next call tries again."""
+        """Store all that was taken. The next call tries again."""
         if self._stored < len(self._segment):
             self._put()
             self._is_complete = True
@@ -211,7 +206,7 @@ _FEW = 32  # scalars: so few are encoded faster one by one
 
 
 class EventSink(Sink):
-    """Writes batches to an event file in ``logdir``, made when it is first needed or opened.
+    """Writes batches to an event file in ``logdir``, made when it is first needed.
 
     A message is an event. An item whose tag and value are tuples is one event of several scalars.
     """
@@ -251,7 +246,7 @@ class EventSink(Sink):
         return self._file is not None and self._file.waiting > 0
 
     def store(self) -> list[BaseException]:
-        """Store them; return the error, if any."""
+        """Return the error, if any."""
         if self._file is not None:
             try:
                 self._file.store()
@@ -261,7 +256,6 @@ class EventSink(Sink):
         return []
 
     def give_up(self) -> None:
-        """Count the records that wait as lost."""
         if self._file is not None:
             self.lost += self._file.waiting
             self._file.forget()
@@ -346,7 +340,7 @@ class EventSink(Sink):
 
 
 def _runs(tags: list[Any]) -> Iterator[tuple[int, int]]:
-    """Yield where each stretch of single scalars begins and ends; any other item is its own."""
+    """Yield the bounds of each stretch of single scalars; any other item is its own."""
     begin = 0
     try:
         are_texts = all(type(tag) is str for tag in set(tags))

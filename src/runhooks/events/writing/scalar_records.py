@@ -55,10 +55,7 @@ class ScalarTemplates:
         self._made: dict[tuple[int, int], Templates] = {}
 
     def places(self, tags: Sequence[str]) -> NDArray[np.intp]:
-        """Return the shapes of ``tags``, and the rows of their templates: ``[2, n]``.
-
-        Raises UnicodeEncodeError for a tag with lone surrogates.
-        """
+        """Return the shapes of ``tags``, and the rows of their templates: ``[2, n]``."""
         try:
             numbers = np.fromiter(map(self._numbers.__getitem__, tags), np.intp, len(tags))
         except KeyError:
@@ -106,11 +103,7 @@ _Index = NDArray[np.intp]
 def scalars_record(
     tags: Sequence[str], values: Sequence[Any], step: Any, wall_time: float
 ) -> bytes:
-    """Return the record of one event with the values of all ``tags``, as float32.
-
-    Raises TypeError if a tag, a value or the step has the wrong type (a note names the tag),
-    ValueError if a value is not of size 1, or the step has more than 64 bits.
-    """
+    """Return the record of one event; an error has a note that names the tag."""
     number = 0 if step is None else operator.index(step)
     summary = b"".join(map(_entry, tags, values))
     return frame(Event(wall_time, number, summary).SerializeToString())
@@ -152,10 +145,7 @@ class ScalarRecords:
         steps: Sequence[Any],
         wall_times: Sequence[float],
     ) -> memoryview:
-        """Return the records of these scalars, in order, in memory that the next call uses again.
-
-        Errors do not say which scalar is at fault.
-        """
+        """Return the records, in order, in memory that the next call uses again."""
         columns = _Columns(
             _as_bytes(np.array(wall_times, "<f8")),
             np.frombuffer(array("q", steps), np.uint64),
@@ -173,7 +163,7 @@ class ScalarRecords:
         return self._in_order(parts, len(tags))
 
     def _records(self, group: int, rows: _Index, columns: _Columns) -> _Bytes:
-        """Return one record for each of ``rows`` of the templates of ``group``."""
+        """Return a record for each of ``rows`` of the templates."""
         shape, digits = divmod(group, _LENGTHS)
         templates = self._templates.templates(shape, digits)
         length = templates.records.shape[1]
@@ -193,7 +183,7 @@ class ScalarRecords:
         return records
 
     def _in_order(self, parts: Sequence[tuple[_Index, _Bytes]], count: int) -> memoryview:
-        """Return all rows of ``parts``, pairs of indices and rows, in the order of the indices."""
+        """Return the rows of ``parts`` in the order of their indices."""
         lengths = np.empty(count, np.intp)
         for at, rows in parts:
             lengths[at] = rows.shape[1]
@@ -219,7 +209,7 @@ def _varint_lengths(steps: NDArray[np.uint64]) -> Any:
 
 
 def _varints(steps: NDArray[np.uint64], length: int) -> _Bytes:
-    """Return ``steps``, of ``length`` digits each, in base 128: ``[n, length]``."""
+    """Return ``steps`` in base 128: ``[n, length]``."""
     digits = np.empty((len(steps), length), np.uint8)
     for place in range(length):
         digits[:, place] = (steps >> (7 * place)).astype(np.uint8) | 0x80

@@ -68,7 +68,7 @@ class Sink(ABC):
         """Write ``batch`` in order and return the errors. The items at fault are lost."""
 
     def open(self) -> None:
-        """Continue after it was closed, in a new place if the old one is gone. Raises OSError."""
+        """Continue after it was closed, in a new place if the old one is gone."""
         return
 
     def close(self) -> None:
@@ -80,7 +80,7 @@ class Sink(ABC):
 
 
 class WriteQueue:
-    """Items to be written to ``sink`` in the background; see ``Worker`` for more of its methods.
+    """Items to be written to ``sink`` in the background: a ``Worker``.
 
     An error in the background is raised, once, by the next call that adds, flushes or closes, or
     logged when there can be none. Any thread or signal handler may call any method.
@@ -137,8 +137,8 @@ class WriteQueue:
     def put(self, tag: Any, value: Any, step: Any, wall_time: float) -> bool:
         """Add one item of a ``Batch``; return whether it was, and not dropped.
 
-        If this raises, it is not written. An item that another thread adds while the queue is being
-        closed may be lost; the next call then raises.
+        If this raises, it is not written. One that another thread adds during ``close`` may be
+        lost; the next call then raises.
         """
         items = self._items
         if len(items) >= self._mark and not self._admits():
@@ -149,7 +149,7 @@ class WriteQueue:
         return True
 
     def put_message(self, message: Any, nbytes: int = 0) -> bool:
-        """Add ``message``, with ``nbytes`` bytes of arrays in it, as ``put`` does."""
+        """``put`` a message with ``nbytes`` bytes of arrays in it."""
         if nbytes < _LARGE:
             return self.put(MESSAGE, message, False, 0.0)
         if not self._admits(nbytes):
@@ -161,7 +161,7 @@ class WriteQueue:
         return True
 
     def hasten(self, flush_secs: float) -> None:
-        """Let items be in the destination after ``flush_secs``, if that would be later."""
+        """Let items be in the destination after ``flush_secs`` at the latest."""
 
     def flush(self, timeout: float | None = None) -> None:
         """Return when the operating system, or the store, has all items that were added before.
@@ -251,7 +251,7 @@ class WriteQueue:
         return end
 
     def _settle(self) -> None:
-        """Make sure, before waiters go on, that a killed process loses nothing."""
+        """Make sure that a killed process loses nothing."""
 
     def _give_up(self) -> None:
         """Count as lost what waits for another try."""
