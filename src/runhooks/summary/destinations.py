@@ -23,7 +23,6 @@ import numpy as np
 from runhooks.arrays.values import read_number, read_numbers
 from runhooks.errors import add_note, call_all
 from runhooks.events import (
-    Event,
     Histogram,
     Scalars,
     SessionLog,
@@ -81,11 +80,18 @@ class PointSink(Sink):
     def write(self, batch: Batch) -> list[BaseException]:
         points: list[SummaryPoint] = []
         errors: list[BaseException] = []
-        for is_message, items in itertools.groupby(zip(*batch, strict=True), key=_is_message):
-            if is_message:
-                self._decode(items, points, errors)
-            else:
+        for is_message, items in itertools.groupby(
+            zip(*batch, strict=True), key=lambda item: item[0] is MESSAGE
+        ):
+            if not is_message:
                 _read(list(items), points, errors)
+                continue
+            for _, event, _, _ in items:
+                try:
+                    points += list(self._points(event))
+                except Exception as error:  # noqa: BLE001
+                    add_note(error, f"a summary of step {event.step} for {self.name} is lost")
+                    errors.append(error)
         try:
             self.write_points(points)
         except Exception as error:  # noqa: BLE001 (a later call raises it)
@@ -93,24 +99,10 @@ class PointSink(Sink):
             errors.append(error)
         return errors
 
-    def _decode(
-        self,
-        items: Iterator[tuple[Any, ...]],
-        points: list[SummaryPoint],
-        errors: list[BaseException],
-    ) -> None:
-        for _, event, _, _ in items:
-            try:
-                points += list(self._points(event))
-            except Exception as error:  # noqa: BLE001
-                add_note(error, f"a summary of step {event.step} for {self.name} is lost")
-                errors.append(error)
-
-    def _points(self, event: Event) -> Iterator[SummaryPoint]:
+    def _points(self, event: Any) -> Iterator[SummaryPoint]:
         at = event.step, event.wall_time
         if event.session_log is not None:
-            log = SessionLog.FromString(_serialized(event.session_log))
-            yield SummaryPoint("", SESSION_LOG, *at, log)
+            yield SummaryPoint("", SESSION_LOG, *at, SessionLog.FromString(event.session_log))
             return
         for tag, kind, value in self._values(event.summary):
             if kind != "hparams":
@@ -118,23 +110,15 @@ class PointSink(Sink):
             elif hparams := parse_hparams(value):
                 yield SummaryPoint(tag, kind, *at, hparams)
 
-    def _values(self, summary: Any) -> Iterator[TaggedValue]:
-        if not isinstance(summary, Summary):
-            yield from self._decoder.decode(_serialized(summary))
+    def _values(self, summary: bytes | Summary) -> Iterator[TaggedValue]:
+        if isinstance(summary, bytes):
+            yield from self._decoder.decode(summary)
             return
         for value in summary:
             if value.encode is encode_scalar:
                 yield TaggedValue(value.tag, "scalar", _number(value.tag, value.data))
             else:
                 yield from self._decoder.decode(Summary([value]).SerializeToString())
-
-
-def _is_message(item: tuple[Any, ...]) -> bool:
-    return item[0] is MESSAGE
-
-
-def _serialized(message: Any) -> bytes:
-    return message if isinstance(message, bytes) else message.SerializeToString()
 
 
 def _read(

@@ -312,26 +312,11 @@ def encode_graph(graph: AnyGraph | None) -> bytes:
     """
     as_graph_def = getattr(graph, "as_graph_def", None)
     message: Any = graph if as_graph_def is None else as_graph_def(add_shapes=True)
-    if hasattr(message, "SerializeToString"):
-        encoded: bytes = message.SerializeToString()
-        return encoded
-    if isinstance(graph, bytes):
-        return _checked(graph)
     if not hasattr(message, "get_operations"):
-        raise TypeError(
-            f"graph must be a Graph of runhooks or TensorFlow, or a GraphDef, got {graph!r}"
-        )
+        rule = "graph must be a Graph of runhooks or TensorFlow, or a GraphDef or the bytes of one"
+        return serialized(message, rule)
     nodes = [proto.bytes_field(1, _node(it)) for it in message.get_operations()]
     return b"".join((*nodes, proto.bytes_field(4, proto.varint_field(1, _PRODUCER))))
-
-
-def _checked(graph_def: bytes) -> bytes:
-    try:
-        for _ in proto.fields(graph_def):
-            pass
-    except ValueError as error:
-        raise ValueError(f"graph must be the bytes of a GraphDef: {error}") from None
-    return graph_def
 
 
 def _node(operation: Any) -> bytes:

@@ -31,7 +31,7 @@ from runhooks.summary.kinds.values import (
     scalar_value,
     warn_of_dark,
 )
-from runhooks.summary.message import SummaryMetadata, Value, tensor_entry
+from runhooks.summary.message import SummaryMetadata, Value, serialized, tensor_entry
 
 # --- Charts of scalars
 
@@ -65,10 +65,8 @@ def custom_scalars_value(layout: Mapping[str, Mapping[str, Chart]] | Message) ->
             proto.bytes_field(2, text_field(1, category) + _charts(category, charts))
             for category, charts in layout.items()
         )
-    elif hasattr(layout, "SerializeToString"):
-        encoded = layout.SerializeToString()
     else:
-        raise TypeError(f"layout must be a dict of charts by title by category, got {layout!r}")
+        encoded = serialized(layout, "layout must be a dict of charts by title by category")
     return Value(_LAYOUT_TAG, encoded, _encode_layout)
 
 

@@ -28,10 +28,10 @@ from runhooks.summary.message import (
     DataClass,
     SummaryMetadata,
     Value,
-    checked_metadata,
     checked_tag,
     entry,
     nbytes_of,
+    serialized,
     tensor_entry,
 )
 
@@ -258,7 +258,8 @@ def tensor_value(tag: str, value: Any, metadata: Message | bytes = b"") -> Value
         TypeError: ``value`` has another dtype, or ``metadata`` is neither.
         ValueError: ``metadata`` is bytes of something else.
     """
-    encoded = checked_metadata(tag, metadata)
+    rule = f"the metadata of {tag!r} must be a SummaryMetadata or the bytes of one"
+    encoded = serialized(metadata, rule)
     now, form = _kept_form(_name(tag), value)
     if form is not None and form[1].kind in _STRINGS_IN:  # they are on the host
         now = encode_tensor(tag, to_numpy(now))
