@@ -25,6 +25,7 @@ from runhooks.events.format.proto import (
     text_field,
 )
 
+
 def text_tag(tag: Any) -> str:
     """Return ``tag``; raise TypeError if it is not a str."""
     if not isinstance(tag, str):
@@ -114,9 +115,7 @@ def check_fields(message: bytes) -> None:
         pass
 
 
-def serialized(
-    message: Any, rule: str, check: Callable[[bytes], object] = check_fields
-) -> bytes:
+def serialized(message: Any, rule: str, check: Callable[[bytes], object] = check_fields) -> bytes:
     """Return the bytes of ``message``, or those that it is, if they pass ``check``.
 
     Raises TypeError or ValueError with ``rule``.

@@ -10,7 +10,7 @@ import math
 import re
 import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import reduce
+from functools import partial, reduce
 from inspect import isroutine
 from numbers import Number
 from operator import add
@@ -39,21 +39,16 @@ from runhooks.summary.message import Summary, Value, describe
 _log = logging.getLogger("runhooks")
 
 
-def graph_of(value: Any) -> Graph:
-    """Return the graph of the first tensor in ``value``, or the default graph."""
+def _graph_of(value: Any) -> Graph:
     found = nest.tensors(value)
     return own_graph(found[0].graph if found else None)
 
 
-def single(kind: str, name: str, value: Any) -> Any:
-    """Return what a summary of one tensor is made of: ``value`` or, unless a text, what it names.
-
-    Raises:
-        TypeError: It is no tensor, number or array, or list of these; or ``name`` is not a str.
-        ValueError: No tensor has that name; or a scalar is made of more than one number.
-    """
+def _single(kind: str, name: str, value: Any) -> Any:
+    """Return what a summary of one tensor is made of; None: that called ``name``."""
     what = _what(kind, name)
-    value = value if kind == "text" else _named(what, value)
+    if kind != "text":
+        value = _named(what, name if value is None else value)
     is_known = isinstance(value, Variable) and not callable(value.initial_value)
     held = value.initial_value if is_known else value
     if isinstance(held, Mapping):
@@ -78,13 +73,8 @@ def single(kind: str, name: str, value: Any) -> Any:
     return value
 
 
-def tree(kind: str, name: str, values: Any) -> Any:
-    """Return what summaries of a pytree of tensors, or of what ``values`` names, are made of.
-
-    Raises:
-        TypeError: It is None, or has an operation or a function; or ``name`` is not a str.
-        ValueError: No tensor has that name.
-    """
+def _tree(kind: str, name: str, values: Any) -> Any:
+    """Return what summaries of a pytree of tensors, or of what ``values`` names, are made of."""
     what = _what(kind, name)
     values = _named(what, values)
     for leaf in nest.leaves(values):
@@ -117,7 +107,20 @@ def _wrong(what: str, leaf: Any) -> str:
     return f"{what} needs a tensor, its name, a number or an array, got {reprlib.repr(leaf)}{cure}"
 
 
-def summary_op(
+def _of_tensor(
+    kind: str,
+    name: str,
+    tensor: Any,
+    collections: Sequence[str] | None,
+    family: str | None,
+    make: Callable[[str, Any], Value],
+) -> Tensor:
+    """Add a summary of type ``kind`` of one tensor, or of that called ``name`` if it is None."""
+    value = _single(kind.partition("Summary")[0].lower(), name, tensor)
+    return _summary_op(kind, name, value, collections, family, lambda tag, it: [make(tag, it)])
+
+
+def _summary_op(
     kind: str,
     name: str,
     value: Any,
@@ -127,8 +130,7 @@ def summary_op(
 ) -> Tensor:
     """Add an operation that gives the summary of ``make(tag, value)``.
 
-    The tag is ``name`` under the current name scope, made unique; with a ``family``, it is
-    ``family/name``, and the family comes once more in front of the scope.
+    With a ``family``, the tag is ``family/name``, with the family once more in front of the scope.
     """
     if collections is not None and (
         isinstance(collections, str) or not isinstance(collections, Iterable)
@@ -141,32 +143,27 @@ def summary_op(
     if family is not None:
         family = cleaned_name(family, "summary")
         name = f"{family}/{name}"
-    graph = graph_of(value)
+    graph = _graph_of(value)
     tag = graph.unique_tag(name)
     if family is not None:
         tag = f"{family}/{tag}"
-    op = graph.add(
+    summary = graph.add(
         kind,
         lambda value: Summary(make(tag, value)),
         (value,),
         # or it would be found before the tensor "epoch"
         name=f"{name}_summary" if name == EPOCH else name,
         placement=Placement.HOST,
-    )
-    collect(op.outputs[0], [GraphKeys.SUMMARIES] if collections is None else collections)
-    return op.outputs[0]
+    ).outputs[0]
+    for key in [GraphKeys.SUMMARIES] if collections is None else collections:
+        graph.add_to_collection(key, summary)
+    return summary
 
 
 def is_summary(element: Any) -> bool:
     """Return whether ``element`` is a summary, or an operation that makes one."""
     op = element.op if isinstance(element, Tensor) else element
     return isinstance(op, Operation) and op.type.endswith(("Summary", "SummaryV2"))
-
-
-def collect(summary: Tensor, collections: Iterable[str]) -> None:
-    """Add ``summary`` to ``collections`` of its graph."""
-    for key in collections:
-        summary.graph.add_to_collection(key, summary)
 
 
 def scalar(
@@ -189,14 +186,7 @@ def scalar(
         TypeError: ``tensor`` is something else.
         ValueError: It is more than one number, or the name of no tensor.
     """
-    return summary_op(
-        "ScalarSummary",
-        name,
-        single("scalar", name, _or_named(tensor, name)),
-        collections,
-        family,
-        lambda tag, value: [scalar_value(tag, value)],
-    )
+    return _of_tensor("ScalarSummary", name, tensor, collections, family, scalar_value)
 
 
 def scalars(
@@ -218,14 +208,13 @@ def scalars(
         TypeError: ``values`` is not made of tensors.
         ValueError: It is the name of no tensor; in a run, there is no number in it.
     """
-    values = tree("scalars", name, _or_named(values, name))
-    leaves = graph_of(values).engine.leaves
+    values = _tree("scalars", name, name if values is None else values)
 
-    def pick(value: Any) -> dict[str, Any]:
-        found = {path: leaf for path, leaf in leaves(value).items() if _is_number(leaf)}
+    def pick(leaves: dict[str, Any]) -> dict[str, Any]:
+        found = {path: leaf for path, leaf in leaves.items() if _is_number(leaf)}
         if not found:
             raise ValueError(
-                f"scalars summary {name!r} has found no single number: {_described(leaves(value))}"
+                f"scalars summary {name!r} has found no single number: {_described(leaves)}"
             )
         return found
 
@@ -238,19 +227,24 @@ def _by_path(
     name: str,
     part: tuple[str, str],
     values: Any,
-    compute: Callable[[Any], dict[str, Any]],
+    compute: Callable[[dict[str, Any]], dict[str, Any]],
     collections: Sequence[str] | None,
     family: str | None,
     make: Callable[[str, Any], Value],
 ) -> Tensor:
-    """Add a summary of what ``compute`` returns by path, tagged ``name/path``.
+    """Add a summary of what ``compute`` returns of the leaves, tagged ``name/path``.
 
     ``part`` is the type of the operation that computes it, and the end of its name.
     """
     of_part, ending = part
-    full_name = f"{cleaned_name(name, 'summary')}/{ending}"
-    computed = graph_of(values).add(of_part, compute, (values,), name=full_name).outputs[0]
-    return summary_op(
+    graph = _graph_of(values)
+    computed = graph.add(
+        of_part,
+        lambda value: compute(graph.engine.leaves(value)),
+        (values,),
+        name=f"{cleaned_name(name, 'summary')}/{ending}",
+    ).outputs[0]
+    return _summary_op(
         kind,
         name,
         computed,
@@ -258,10 +252,6 @@ def _by_path(
         family,
         lambda tag, found: [make(_tag(tag, path), it) for path, it in found.items()],
     )
-
-
-def _or_named(tensor: Any, name: str) -> Any:
-    return name if tensor is None else tensor
 
 
 def _described(leaves: dict[str, Any]) -> str:
@@ -298,12 +288,11 @@ def histogram(
     Raises:
         TypeError: ``values`` is not made of tensors.
     """
-    values = tree("histogram", name, _or_named(values, name))
-    engine = graph_of(values).engine
+    values = _tree("histogram", name, name if values is None else values)
+    engine = _graph_of(values).engine
 
-    def count(value: Any) -> dict[str, Any]:
-        leaves = engine.leaves(value).items()
-        return {path: _counted(engine, _tag(name, path), leaf) for path, leaf in leaves}
+    def count(leaves: dict[str, Any]) -> dict[str, Any]:
+        return {path: _counted(engine, _tag(name, path), it) for path, it in leaves.items()}
 
     part, make = ("HistogramCounts", "counts"), histogram_value
     return _by_path("HistogramSummary", name, part, values, count, collections, family, make)
@@ -341,14 +330,8 @@ def image(
         TypeError: As for ``scalar``.
     """
     arguments.whole(max_outputs=max_outputs)
-    return summary_op(
-        "ImageSummary",
-        name,
-        single("image", name, _or_named(tensor, name)),
-        collections,
-        family,
-        lambda tag, images: [image_value(tag, images, max_outputs)],
-    )
+    make = partial(image_value, max_outputs=max_outputs)
+    return _of_tensor("ImageSummary", name, tensor, collections, family, make)
 
 
 def audio(
@@ -374,10 +357,10 @@ def audio(
         TypeError: As for ``scalar``.
     """
     arguments.whole(max_outputs=max_outputs)
-    return summary_op(
+    return _summary_op(
         "AudioSummaryV2",
         name,
-        (single("audio", name, tensor), sample_rate),
+        (_single("audio", name, tensor), sample_rate),
         collections,
         family,
         lambda tag, given: [audio_value(tag, given[0], float(given[1]), max_outputs)],
@@ -392,14 +375,7 @@ def text(name: str, tensor: Any, collections: Sequence[str] | None = None) -> Te
         tensor: A tensor that is a str or an array of them, or the text itself.
         collections: As for ``scalar``.
     """
-    return summary_op(
-        "TextSummary",
-        name,
-        single("text", name, tensor),
-        collections,
-        None,
-        lambda tag, value: [text_value(tag, value)],
-    )
+    return _of_tensor("TextSummary", name, tensor, collections, None, text_value)
 
 
 def tensor_summary(
@@ -423,14 +399,8 @@ def tensor_summary(
         display_name: Shown instead of the tag, in place of that of the metadata.
     """
     metadata = describe(summary_metadata, display_name, summary_description)
-    return summary_op(
-        "TensorSummaryV2",
-        name,
-        single("tensor", name, _or_named(tensor, name)),
-        collections,
-        family,
-        lambda tag, value: [tensor_value(tag, value, metadata)],
-    )
+    make = partial(tensor_value, metadata=metadata)
+    return _of_tensor("TensorSummaryV2", name, tensor, collections, family, make)
 
 
 def merge(
@@ -439,15 +409,17 @@ def merge(
     """Merge the summaries ``inputs`` into one; raise ValueError if there are none."""
     if not inputs:
         raise ValueError("inputs must hold at least one summary, got none")
-    op = graph_of(inputs).add(
+    graph = _graph_of(inputs)
+    merged = graph.add(
         "MergeSummary",
         Summary.merge,
         (list(inputs),),
         name=name or "Merge/MergeSummary",
         placement=Placement.HOST,
-    )
-    collect(op.outputs[0], collections or ())
-    return op.outputs[0]
+    ).outputs[0]
+    for key in collections or ():
+        graph.add_to_collection(key, merged)
+    return merged
 
 
 def merge_all(
@@ -487,11 +459,10 @@ def gradient_norms(
         TypeError: ``gradients`` is not made of tensors.
         ValueError: It is the name of no tensor.
     """
-    gradients = tree("gradient norms", name, gradients)
-    engine, is_captured = graph_of(gradients).engine, _is_captured(gradients)
+    gradients = _tree("gradient norms", name, gradients)
+    engine, is_captured = _graph_of(gradients).engine, _is_captured(gradients)
 
-    def norms(value: Any) -> dict[str, Any]:
-        leaves = engine.leaves(value)
+    def norms(leaves: dict[str, Any]) -> dict[str, Any]:
         layers: dict[str, dict[Any, Any]] = {}
         for path, leaf in leaves.items():
             square, key = engine.sum_of_squares(leaf), id(leaf) if is_captured else path
