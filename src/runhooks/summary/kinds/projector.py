@@ -107,7 +107,7 @@ def _sprite(pictures: NDArray[Any], count: int) -> NDArray[np.uint8]:
             f"label_img must have the shape [{count}, 1 or 3, height, width], a picture for each "
             f"point, got {list(pictures.shape)}"
         )
-    columns = math.ceil(math.sqrt(count))
+    columns = max(math.ceil(math.sqrt(count)), 1)
     pixels = as_pixels("embedding", "label_img", pictures.transpose(0, 2, 3, 1))
     grid = in_rows(np.broadcast_to(pixels, (*pixels.shape[:3], 3)), columns)
     height, width = grid.shape[:2]
