@@ -20,8 +20,6 @@ from torch.optim import Optimizer  # noqa: E402
 
 
 class _GivenValues(TorchValues):
-    """What the loop has put into the dict of the batch."""
-
     title = "accelerate"
 
     def __init__(self) -> None:

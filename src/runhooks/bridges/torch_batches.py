@@ -30,14 +30,13 @@ from runhooks.graph.nodes import CAPTURES, Operation, Tensor, Variable
 
 
 class TorchValues(BatchValues):
-    """What a framework over PyTorch exposes of a batch: a bridge adds the loss and the metrics."""
+    """What a framework over PyTorch exposes of a batch, but for loss and metrics."""
 
     def __init__(self) -> None:
         self._optimizers: dict[str, Optimizer] = {}
         self._rates: dict[str, Any] = {}  # as the batch began
 
     def take(self, optimizers: Mapping[str, Optimizer]) -> None:
-        """Read the learning rates of these optimizers."""
         self._optimizers, self._rates = dict(optimizers), {}
 
     def keep_rates(self) -> None:
@@ -98,13 +97,9 @@ class TorchBatchGraph(BatchGraph):
         self._objects = TorchObjects({})
         self._capturing = _CapturingEngine(lambda: self._objects)
         super().__init__(values, self._capturing)
-        self._all = _AllTensors(self, values)
+        self._tensors = self._all = _AllTensors(self, values)
         self._captures: dict[Any, tuple[Operation, ...]] = {}
         self._installed = ExitStack()
-
-    @property
-    def values(self) -> _AllTensors:
-        return self._all
 
     def take(self, model: nn.Module | None, optimizers: Sequence[Optimizer]) -> None:
         """Expose a model, as ``model``, and its optimizers, as ``optimizer``, ``optimizer_1``."""
@@ -137,7 +132,7 @@ class TorchBatchGraph(BatchGraph):
 
 
 class TorchLoopHooks(LoopHooks):
-    """The base of those over PyTorch, whose values are of the class ``exposes``."""
+    """The base of those over PyTorch."""
 
     exposes: ClassVar[type[TorchValues]]
 
@@ -149,7 +144,7 @@ class TorchLoopHooks(LoopHooks):
 
 
 def listed(optimizer: Optimizer | Iterable[Optimizer]) -> list[Optimizer]:
-    """Return one optimizer or several as a list."""
+    """Return one or several as a list."""
     return [optimizer] if isinstance(optimizer, Optimizer) else list(optimizer)
 
 

@@ -16,8 +16,6 @@ from transformers.trainer_callback import ExportableState  # noqa: E402
 
 
 class _TrainerValues(TorchValues):
-    """What can be had of an update that ``Trainer`` makes."""
-
     title = "Trainer"
 
     def __init__(self) -> None:
@@ -29,7 +27,6 @@ class _TrainerValues(TorchValues):
         self._put_back: Callable[[], None] | None = None
 
     def listen(self) -> None:
-        """Take what the step of the trainer returns from now on."""
         self.stop_listening()
         self._losses = []
         if self.trainer is not None:
@@ -56,7 +53,7 @@ class _TrainerValues(TorchValues):
         self.evaluated = {**self.evaluated, **metrics}
 
     def own_evaluations(self) -> set[str]:
-        """Return a metric of each evaluation that ``Trainer`` makes of its ``eval_dataset``."""
+        """Return a metric of each evaluation of ``eval_dataset``."""
         sets = None if self.trainer is None else self.trainer.eval_dataset
         return {f"eval_{it}_runtime" for it in sets} if isinstance(sets, dict) else {"eval_runtime"}
 
