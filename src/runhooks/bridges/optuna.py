@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from runhooks import arguments
 from runhooks.bridges import require
 from runhooks.contract import RawSession
 from runhooks.graph import Tensor
@@ -33,7 +32,7 @@ class PruningHook(MetricHook):
 
     Raises:
         ValueError: For a tensor without exactly one cadence, and a metric with one.
-        TypeError: If ``trial`` is no trial.
+        TypeError: If ``trial`` has no ``report``.
     """
 
     def __init__(
@@ -45,8 +44,8 @@ class PruningHook(MetricHook):
         trigger: Trigger | None = None,
         every_n_epochs: float | None = None,
     ) -> None:
-        arguments.given(trial=trial)
-        arguments.instance(optuna.trial.BaseTrial, trial=trial)
+        if not isinstance(trial, optuna.trial.BaseTrial):
+            raise TypeError(f"trial must be a trial of Optuna, got {trial!r}")
         super().__init__(metric, every_n_steps, trigger, every_n_epochs)
         self._trial = trial
         self._reported: int | None = None

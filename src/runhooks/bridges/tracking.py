@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
 
-from runhooks import arguments
 from runhooks.contract import RawSession
 from runhooks.hooks.base import FetchingHook, acts_here
 from runhooks.hooks.metrics import number
@@ -44,8 +43,8 @@ class TrackingHook(FetchingHook):
         trigger: Trigger | None = None,
         every_n_epochs: float | None = None,
     ) -> None:
-        arguments.given(log=log)
-        arguments.function(log=log)
+        if not callable(log):
+            raise TypeError(f"log must be a function of numbers and a step, got {log!r}")
         timer = timer_of(trigger, every_n_steps=every_n_steps, every_n_epochs=every_n_epochs)
         super().__init__(timer, tensors)
         self._log = log

@@ -40,8 +40,8 @@ from runhooks.events.writing.write_queue import (
     Sink,
     WriteQueue,
 )
-from runhooks.summary.kinds.values import encode_scalar, fewer
 from runhooks.summary.message import Summary
+from runhooks.summary.values import encode_scalar, fewer
 from runhooks.summary.writer import QueuedWriter
 
 

@@ -18,7 +18,6 @@ from runhooks.events.writing.background import LINGER_SECS
 from runhooks.events.writing.event_file import EventSink, StoreQueue
 from runhooks.events.writing.write_queue import MAX_QUEUE, WriteQueue
 from runhooks.stores import is_url
-from runhooks.summary.kinds.values import kept_numbers
 from runhooks.summary.message import (
     EncodedEvent,
     checked_tag,
@@ -26,6 +25,7 @@ from runhooks.summary.message import (
     step_or_zero,
     step_snapshot,
 )
+from runhooks.summary.values import kept_numbers
 from runhooks.summary.writer import FileState, GraphLike, QueuedWriter
 
 _PRODUCER = 22  # the oldest graph version that all readers in use take

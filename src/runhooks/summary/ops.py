@@ -26,15 +26,15 @@ from runhooks.graph.epochs import EPOCH
 from runhooks.graph.graph import Graph, own_graph
 from runhooks.graph.nodes import Effect, Operation, Placement, Tensor, Variable, cleaned_name
 from runhooks.near_names import with_article
-from runhooks.summary.kinds.media import audio_value, image_value
-from runhooks.summary.kinds.values import (
+from runhooks.summary.media import audio_value, image_value
+from runhooks.summary.message import Summary, Value, describe
+from runhooks.summary.values import (
     histogram_value,
     kept_number,
     scalar_value,
     tensor_value,
     text_value,
 )
-from runhooks.summary.message import Summary, Value, describe
 
 _log = logging.getLogger("runhooks")
 

@@ -15,22 +15,7 @@ from runhooks.arrays.values import NUMBERS
 from runhooks.errors import add_note, call_all, error_text
 from runhooks.events import Message, SessionStatus
 from runhooks.events.writing.write_queue import WriteQueue
-from runhooks.summary.kinds.media import clip_value, picture_value
-from runhooks.summary.kinds.plugins import (
-    Chart,
-    custom_scalars_value,
-    hparams_values,
-    mesh_values,
-    pr_curve_value,
-)
-from runhooks.summary.kinds.values import (
-    histogram_value,
-    kept_number,
-    kept_numbers,
-    scalar_value,
-    tensor_value,
-    text_value,
-)
+from runhooks.summary.media import clip_value, picture_value
 from runhooks.summary.message import (
     Summary,
     checked_step,
@@ -41,6 +26,21 @@ from runhooks.summary.message import (
     step_or_zero,
     step_snapshot,
     summary_event,
+)
+from runhooks.summary.plugins import (
+    Chart,
+    custom_scalars_value,
+    hparams_values,
+    mesh_values,
+    pr_curve_value,
+)
+from runhooks.summary.values import (
+    histogram_value,
+    kept_number,
+    kept_numbers,
+    scalar_value,
+    tensor_value,
+    text_value,
 )
 
 

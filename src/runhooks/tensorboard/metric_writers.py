@@ -29,7 +29,7 @@ from runhooks.summary import (
     tensor_value,
     text_value,
 )
-from runhooks.summary.kinds.media import video_value
+from runhooks.summary.media import video_value
 
 __all__ = [
     "AsyncWriter",

@@ -32,11 +32,11 @@ from runhooks.summary import (
     pr_curve_value,
     tensor_value,
 )
-from runhooks.summary.kinds.media import video_value
-from runhooks.summary.kinds.projector import Embedding, write_embedding
-from runhooks.summary.kinds.values import Bins, counted_histogram_value, kept_number
-from runhooks.summary.kinds.values import scalar_value as number_value
+from runhooks.summary.media import video_value
 from runhooks.summary.message import text_tag
+from runhooks.summary.projector import Embedding, write_embedding
+from runhooks.summary.values import Bins, counted_histogram_value, kept_number
+from runhooks.summary.values import scalar_value as number_value
 from runhooks.summary.writer import ClosedAtEnd
 from runhooks.tensorboard.file_writer import FileWriter, NoFileWriter, step_and_time
 

@@ -12,7 +12,7 @@ from tensorboard.compat.proto import summary_pb2
 from tensorboard.util.tensor_util import make_ndarray
 
 from runhooks.summary import Summary, image_value, picture_value
-from runhooks.summary.kinds.media import encode_png
+from runhooks.summary.media import encode_png
 from tests.summary.conftest import Late
 
 rng = np.random.default_rng(0)

@@ -21,7 +21,8 @@ from runhooks.arrays import host_form, is_array, to_numpy
 from runhooks.events import Message
 from runhooks.events.format import proto
 from runhooks.events.format.proto import int_field, packed_ints_field, text_field
-from runhooks.summary.kinds.values import (
+from runhooks.summary.message import SummaryMetadata, Value, serialized, tensor_entry
+from runhooks.summary.values import (
     Kept,
     as_float,
     encode_strings,
@@ -31,7 +32,6 @@ from runhooks.summary.kinds.values import (
     scalar_value,
     warn_of_dark,
 )
-from runhooks.summary.message import SummaryMetadata, Value, serialized, tensor_entry
 
 # --- Charts of scalars
 

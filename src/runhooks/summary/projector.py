@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from runhooks.arrays import to_numpy
 from runhooks.stores.path import AnyPath, StorePath
-from runhooks.summary.kinds.media import as_pixels, encode_png, in_rows
+from runhooks.summary.media import as_pixels, encode_png, in_rows
 
 CONFIG = "projector_config.pbtxt"
 _MOST_PIXELS = 8192  # on a side of a sprite, or nothing is shown

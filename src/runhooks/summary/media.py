@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from runhooks import arguments
 from runhooks.events.format import proto
 from runhooks.events.format.proto import int_field
-from runhooks.summary.kinds.values import (
+from runhooks.summary.message import SummaryMetadata, Value, entry, tensor_entry
+from runhooks.summary.values import (
     Kept,
     as_float,
     encode_strings,
@@ -22,7 +23,6 @@ from runhooks.summary.kinds.values import (
     numbered,
     warn_of_range,
 )
-from runhooks.summary.message import SummaryMetadata, Value, entry, tensor_entry
 
 _COLOR_TYPES = {1: 0, 2: 4, 3: 2, 4: 6}
 _UP = 2  # filter: the difference from the row above
