@@ -50,11 +50,11 @@ class SummaryPoint(NamedTuple):
 
     Attributes:
         tag: Its tag; empty for a session log.
-        kind: The kind of summary: ``"scalar"``, ``"histogram"`` and so on, or ``"session_log"``.
+        kind: ``"scalar"``, ``"histogram"`` and so on, or ``"session_log"``.
         step: Its step.
         wall_time: When it was added, in seconds since the epoch.
-        value: A float for a scalar, a dict for hyperparameters, a ``SessionLog`` for a session
-            log; else as in the points of an ``events.Run``.
+        value: A float for a scalar, a dict for hyperparameters, or a ``SessionLog``; else as in
+            the points of an ``events.Run``.
     """
 
     tag: str
@@ -65,11 +65,7 @@ class SummaryPoint(NamedTuple):
 
 
 class PointSink(Sink):
-    """A sink that makes points of what is written.
-
-    Our scalars are taken as they were given, since encoding makes them float32; all else is decoded
-    from its bytes.
-    """
+    """A sink that makes points: of scalars as they were given, not float32; else of bytes."""
 
     def __init__(self) -> None:
         self._decoder = SummaryDecoder()
@@ -164,16 +160,12 @@ class MemoryWriter(QueuedWriter):
 
     @property
     def points(self) -> list[SummaryPoint]:
-        """All points in the order they were added. Raises the error of one that failed."""
+        """All points in the order they were added; raises the error of one that failed."""
         self.flush()
         return list(self._memory.points)
 
     def columns(self, tag: str) -> Scalars:
-        """Return the points of the scalar ``tag``, as ``events.read`` does.
-
-        Raises:
-            KeyError: There is no such scalar; the message lists those that exist.
-        """
+        """Return the points of the scalar ``tag``, as ``events.read`` does, or raise KeyError."""
         scalars = [point for point in self.points if point.kind == "scalar"]
         points = [point for point in scalars if point.tag == tag]
         if not points:
@@ -202,7 +194,7 @@ class _Memory(PointSink):
 
 
 class JsonLinesWriter(QueuedWriter):
-    """Appends a line to a file for each value.
+    """Appends a line to the file ``path`` for each value.
 
     A line is an object with the fields of a ``SummaryPoint``. Images and sounds are objects whose
     ``encoded`` is a file in base64. NaN and infinities are the strings ``"NaN"``, ``"Infinity"``
@@ -210,13 +202,7 @@ class JsonLinesWriter(QueuedWriter):
     lines of its step and later ones.
 
     Only whole lines are written, also to a full disk and by several processes to a local one.
-
-    Args:
-        path: The file, which is created if missing.
-
-    Raises:
-        OSError: The file cannot be written.
-        FileNotFoundError: In a later call, if it was deleted since.
+    Raises OSError if the file cannot be written, and FileNotFoundError later, if it was deleted.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -272,7 +258,7 @@ class _JsonLines(PointSink):
 
 
 def json_point(point: SummaryPoint) -> dict[str, Any]:
-    """Return ``point`` as an object of JSON."""
+    """Return ``point`` for JSON."""
     return {**point._asdict(), "value": json_value(point.value)}
 
 
@@ -284,7 +270,6 @@ def _optional(module: str, package: str) -> ModuleType:
 
 
 def _each(point: SummaryPoint) -> Iterator[tuple[str, Any]]:
-    """Yield the elements of a batch, each with a tag."""
     if len(point.value) == 1:
         yield point.tag, point.value[0]
     else:
@@ -467,7 +452,7 @@ def _flush(queue: weakref.ref[WriteQueue]) -> None:
 
 
 def _rows(points: Sequence[SummaryPoint]) -> Iterator[_Row]:
-    """Yield the points that can be logged together: of one step, and each tag once."""
+    """Yield points that can be logged together: of one step, each tag once."""
     row: _Row = {}
     for point in points:
         if row and (point.tag in row or point.step != next(iter(row.values())).step):

@@ -71,15 +71,14 @@ def image_value(tag: str, images: Any, max_outputs: int = 3) -> Value:
 
     Args:
         tag: The images are tagged ``tag/image/0`` and on; ``tag/image`` if ``max_outputs`` is 1.
-        images: ``[N, height, width, channels]``, gray, RGB or RGBA. uint8 is written as it is. Of
-            floats, each image is scaled: its largest number becomes 255, or if one is negative, 0.0
-            becomes 128 and the number farthest from it 1 or 255; without any beyond 1e-6, all is 0,
-            or 128. Fractions are cut off. A pixel that is not finite becomes red, or white in gray.
+        images: ``[N, height, width, 1 to 4 channels]``. uint8 is written as it is. Of floats, each
+            image is scaled: its largest number becomes 255, or if one is negative, 0.0 becomes 128
+            and the number farthest from it 1 or 255; without any beyond 1e-6, all is 0, or 128.
+            Fractions are cut off. A pixel that is not finite becomes red, or white in gray.
         max_outputs: At least 1.
 
     Raises:
-        ValueError: ``images`` has another shape, or ``max_outputs`` is below 1.
-        TypeError: ``images`` has another dtype.
+        ValueError, TypeError: ``images`` has another shape or dtype.
     """
     arguments.whole(max_outputs=max_outputs)
     kept = keep(f"image summary {tag!r}", images, _check_images)
@@ -105,8 +104,7 @@ def picture_value(
             uint8 are then 0 or 1, as in torch.
 
     Raises:
-        ValueError: ``image`` has another shape, or ``data_format`` is none of these.
-        TypeError: ``image`` has another dtype.
+        ValueError, TypeError: ``image`` has another shape or dtype, or ``data_format`` is wrong.
     """
     axes = data_format.upper() if data_format is not None else None
     if axes is not None and (len(set(axes)) < len(axes) or frozenset(axes) not in _AXES):
@@ -270,8 +268,7 @@ def clip_value(tag: str, samples: Any, sample_rate: float) -> Value:
         sample_rate: Frames a second, above 0.
 
     Raises:
-        ValueError: ``samples`` has another shape, or ``sample_rate`` is out of range.
-        TypeError: ``samples`` has another dtype, or ``sample_rate`` is not a number.
+        ValueError, TypeError: ``samples`` has another shape or dtype, or ``sample_rate`` is wrong.
     """
     kept = keep(f"audio summary {tag!r}", samples, _check_clips)
     return Value(tag, (kept, _rate(sample_rate)), _encode_clips)
@@ -400,8 +397,7 @@ def video_value(
         axes: The axes of ``video``: the letters of ``"NTCHW"`` in any order.
 
     Raises:
-        ValueError: ``video`` has other axes, or ``frames_per_second`` is not above 0.
-        TypeError: ``video`` is not made of real numbers.
+        ValueError, TypeError: ``video`` has other axes, or an argument is wrong.
         ImportError: Pillow is not installed.
     """
     try:
@@ -461,7 +457,7 @@ def encode_gif(frames: NDArray[np.uint8], frames_per_second: float) -> bytes:
 
 
 def _changed(frame: NDArray[np.uint8], previous: NDArray[np.uint8] | None) -> tuple[int, ...]:
-    """Return the top, bottom, left and right of what changed; of a pixel if nothing has."""
+    """Return top, bottom, left and right of what changed; of a pixel if nothing has."""
     height, width, _ = frame.shape
     if previous is None:
         return 0, height, 0, width

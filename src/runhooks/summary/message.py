@@ -146,10 +146,7 @@ class Summary(Sequence[Value]):
         return cls(value for summary in summaries for value in summary)
 
     def SerializeToString(self) -> bytes:  # noqa: N802 (Protocol Buffers\' name)
-        """Return the message in the wire format; waits for the values.
-
-        The error of a value that cannot be read has a note that names its tag.
-        """
+        """Return the message in the wire format; waits for the values."""
         return b"".join(map(_encoded, self._values))
 
     @classmethod
@@ -245,7 +242,7 @@ def describe(
 
 
 def tensor_entry(tag: str, tensor: bytes, metadata: Message | bytes) -> bytes:
-    """Return one entry of a summary with a ``TensorProto``."""
+    """Return an entry of a ``TensorProto``."""
     return entry(tag, proto.bytes_field(_TENSOR, tensor), metadata)
 
 
@@ -261,10 +258,7 @@ class EncodedEvent(NamedTuple):
 
 
 def summary_event(summary: bytes | Message, step: int | None) -> Event:
-    """Return an event with ``summary`` as it is now; the values of ours are not read.
-
-    Raises TypeError and ValueError for another ``summary`` or ``step``.
-    """
+    """Return an event with ``summary`` as it is now; the values of ours are not read."""
     what: object = summary
     if not isinstance(summary, Summary):
         rule = (
@@ -276,7 +270,7 @@ def summary_event(summary: bytes | Message, step: int | None) -> Event:
 
 
 def session_log_event(session_log: Any, step: int | None) -> Event:
-    """Return an event with ``session_log`` as it is now; raise as ``summary_event``."""
+    """Return an event with ``session_log`` as it is now."""
     if not hasattr(session_log, "status") or not hasattr(session_log, "SerializeToString"):
         raise TypeError(f"session_log must be a SessionLog, got {session_log!r}")
     at = step_or_zero(step, "the session log")

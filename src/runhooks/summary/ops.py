@@ -176,8 +176,7 @@ def scalar(
 
     Args:
         name: The tag, under the current name scope and made unique.
-        tensor: A tensor of one element of any real dtype, its name, or a number. None: the tensor
-            called ``name``.
+        tensor: A tensor of one element, its name, or a number. None: the tensor called ``name``.
         collections: The graph collections to add it to. None: ``GraphKeys.SUMMARIES``, where
             ``merge_all`` finds it.
         family: A prefix of the tag, by which TensorBoard groups.
@@ -427,7 +426,7 @@ def merge_all(
 ) -> Tensor | None:
     """Merge the summaries in the collection ``key`` of the default graph; None if there are none.
 
-    If ``scope`` is given, only those whose names begin with a match of this regular expression.
+    ``scope``: only those whose names begin with a match of this regular expression.
     """
     collected = get_default_graph().get_collection(key)
     if scope is not None:
@@ -446,7 +445,7 @@ def gradient_norms(
         rh.summary.gradient_norms("grads")  # "gradient_norm", "gradient_norm/dense", ...
         rh.summary.gradient_norms("gradients/model")  # of a graph of rh.torch
 
-    On JAX the step is compiled a second time, to return its gradients.
+    On JAX the step is compiled a second time.
 
     Args:
         gradients: A tensor that is a pytree of arrays, its name, or a pytree of tensors.
@@ -475,10 +474,7 @@ def gradient_norms(
 
 
 def _is_captured(gradients: Any) -> bool:
-    """Return whether an array that is found twice is of a shared parameter.
-
-    What a step returns may be one array for two, such as two biases that are added up.
-    """
+    """Whether an array found twice is of a shared parameter; a step may return one for two."""
     found = nest.tensors(gradients)
     return bool(found) and all(it.op.effect is Effect.STEP_CAPTURE for it in found)
 

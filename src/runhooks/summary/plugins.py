@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from runhooks import arguments, clock
 from runhooks.arrays import host_form, is_array, to_numpy
@@ -25,18 +25,20 @@ from runhooks.summary.message import SummaryMetadata, Value, serialized, tensor_
 from runhooks.summary.values import (
     Kept,
     as_float,
+    encode_kept_tensor,
     encode_strings,
     encode_tensor,
     finite_in,
     keep,
     scalar_value,
+    tensor_value,
     warn_of_dark,
 )
 
 # --- Charts of scalars
 
 _LAYOUT_TAG = "custom_scalars__config__"
-_LAYOUT = SummaryMetadata("custom_scalars")
+_LAYOUT = SummaryMetadata("custom_scalars").SerializeToString()
 
 
 class Margin(NamedTuple):
@@ -67,11 +69,7 @@ def custom_scalars_value(layout: Mapping[str, Mapping[str, Chart]] | Message) ->
         )
     else:
         encoded = serialized(layout, "layout must be a dict of charts by title by category")
-    return Value(_LAYOUT_TAG, encoded, _encode_layout)
-
-
-def _encode_layout(tag: str, layout: bytes) -> bytes:
-    return tensor_entry(tag, encode_strings((), [layout]), _LAYOUT)
+    return Value(_LAYOUT_TAG, (encode_strings((), [encoded]), _LAYOUT), encode_kept_tensor)
 
 
 def _charts(category: str, charts: Mapping[str, Chart]) -> bytes:
@@ -124,8 +122,7 @@ def hparams_values(
             hyperparameters and metrics, and no others of any run.
 
     Raises:
-        TypeError: One is not a mapping with names that are str, a metric is not a number, or a
-            domain is not a list.
+        TypeError: One is no dict by str, a metric no number, or a domain no list.
         ValueError: A metric is not of size 1, or a domain is of no hyperparameter.
     """
     _check_names("hparams", hparams)
@@ -139,9 +136,8 @@ def hparams_values(
     ]
     values.append(_record(_START, b"".join((*start, proto.double_field(5, now)))))
     if metrics:
-        end = int_field(1, _SUCCESS) + proto.double_field(2, now)
         values += [scalar_value(tag, number) for tag, number in metrics.items()]
-        values.append(_record(_END, end))
+        values.append(_record(_END, int_field(1, _SUCCESS) + proto.double_field(2, now)))
     return values
 
 
@@ -163,7 +159,7 @@ def _plain(value: Any) -> _Plain:
         return float(value)
     array = to_numpy(value) if is_array(value) else np.asarray(None)
     if array.size == 1 and array.dtype.kind in "biuf":
-        return bool(array.item()) if array.dtype.kind == "b" else float(array.item())
+        return _plain(array.item())
     name = getattr(value, "__name__", None) if callable(value) else None
     return name if isinstance(name, str) else str(value)
 
@@ -198,11 +194,7 @@ def _experiment(
 
 def _record(kind: int, content: bytes) -> Value:
     metadata = SummaryMetadata("hparams", proto.bytes_field(kind, content))
-    return Value(_TAGS[kind], metadata, _encode_record)
-
-
-def _encode_record(tag: str, metadata: SummaryMetadata) -> bytes:
-    return tensor_entry(tag, encode_tensor(tag, _NOTHING), metadata)
+    return tensor_value(_TAGS[kind], _NOTHING, metadata)
 
 
 # --- Meshes
@@ -216,11 +208,7 @@ class _Part(IntEnum):
     COLOR = 3
 
 
-_DTYPES: dict[_Part, DTypeLike] = {
-    _Part.VERTEX: np.float32,
-    _Part.FACE: np.int32,
-    _Part.COLOR: np.uint8,
-}
+_DTYPES = {_Part.VERTEX: "float32", _Part.FACE: "int32", _Part.COLOR: "uint8"}
 
 
 def mesh_values(
@@ -243,8 +231,7 @@ def mesh_values(
             ``{"material": {"cls": "PointsMaterial", "size": 0.1}}``.
 
     Raises:
-        TypeError: ``vertices`` is None, an array is not made of real numbers, or JSON cannot hold
-            ``config``.
+        TypeError: An array is not made of real numbers, or JSON cannot hold ``config``.
         ValueError: An array has another shape; or, when the summary is written, a color is above
             255 or a face has a vertex that does not exist.
     """
@@ -268,8 +255,6 @@ def mesh_values(
 
 
 class _Mesh(NamedTuple):
-    """The fields that its parts share."""
-
     tag: str
     components: int
     settings: str
@@ -295,7 +280,6 @@ def _check_shape(what: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Non
 
 
 def _check_fit(tag: str, part: _Part, shape: tuple[int, ...], vertices: tuple[int, ...]) -> None:
-    """Raise unless colors, or faces, can belong to ``vertices``, by their shapes."""
     batch, of = (1, *shape)[-3:], (1, *vertices)[-3:]
     if batch != of if part is _Part.COLOR else batch[0] != of[0]:
         raise ValueError(
@@ -313,7 +297,7 @@ def _encode_part(mesh: _Mesh, part: _Part, tag: str, data: Kept) -> bytes:
     is_float_color = part is _Part.COLOR and array.dtype.kind not in "iub"
     if is_float_color:
         warn_of_dark("mesh", mesh.tag, array)
-    array = array.astype(np.float32 if is_float_color else _DTYPES[part])
+    array = array.astype("float32" if is_float_color else _DTYPES[part])
     if part is _Part.VERTEX:
         _put_back(mesh.tag, array)
     content = (
@@ -340,7 +324,7 @@ def _check_range(tag: str, part: _Part, array: NDArray[Any], vertices: int) -> N
 
 
 def _put_back(tag: str, vertices: NDArray[Any]) -> None:
-    """Put each vertex that is not finite on another: viewers fail on a single NaN."""
+    # Viewers fail on a single NaN.
     finite = finite_in("mesh", tag, vertices, "put on another vertex")
     if not finite.all():
         for cloud, numbers in zip(vertices, finite, strict=True):
@@ -371,9 +355,9 @@ def pr_curve_value(
         weights: How much each counts, not negative: of the same shape, or one number; None: 1.
 
     Raises:
-        TypeError: ``labels`` or ``predictions`` is None, or one is not made of real numbers.
-        ValueError: The shapes differ, or ``num_thresholds``, a whole number, is below 1; or, when
-            the summary is written, a number is out of its range.
+        TypeError: One is not made of real numbers.
+        ValueError: The shapes differ, or ``num_thresholds`` is below 1; or, when the summary is
+            written, a number is out of its range.
     """
     arguments.given(num_thresholds=num_thresholds)
     arguments.whole(num_thresholds=num_thresholds)

@@ -27,15 +27,10 @@ _logger = logging.getLogger("runhooks")
 
 
 class Embedding(NamedTuple):
-    """Points for the projector.
+    """Points ``[N, dimensions]`` for the projector.
 
-    Attributes:
-        name: Its name there.
-        points: ``[N, dimensions]``, real numbers.
-        labels: A label for each, or one for each of ``header``. Line breaks and tabs, which would
-            end a label, become spaces.
-        header: The names of the labels if there are several.
-        pictures: ``[N, channels, height, width]`` with 1 or 3 channels, as for ``picture_value``.
+    ``labels`` has a label for each, or one for each of ``header``; ``pictures`` is ``[N, 1 or 3
+    channels, height, width]``, as for ``picture_value``.
     """
 
     name: str
@@ -48,12 +43,8 @@ class Embedding(NamedTuple):
 def write_embedding(logdir: AnyPath, folder: str, embedding: Embedding) -> None:
     """Write ``embedding`` to ``folder`` in ``logdir``, and list it in ``projector_config.pbtxt``.
 
-    Whatever else is in that file stays, but for an entry of the same name.
-
-    Raises:
-        ValueError: ``points`` have not two axes, or there is not one label or picture for each.
-        NotADirectoryError: There is a file in place of the folder.
-        OSError: It cannot be written.
+    Whatever else is in that file stays, but for an entry of the same name. Raises ValueError for
+    wrong shapes, OSError if it cannot be written.
     """
     points = to_numpy(embedding.points)
     if points.ndim != 2:
@@ -97,6 +88,7 @@ def _table(embedding: Embedding, count: int) -> list[str] | None:
 
 
 def _line(row: Sequence[Any]) -> str:
+    # Line breaks and tabs would end a label.
     line = "\t".join(re.sub(r"[\t\r\n]+", " ", str(label)) for label in row)
     return line if line.strip() else f"{_BLANK}{line}"  # the projector skips a line of spaces
 

@@ -56,13 +56,12 @@ class Kept:
         return nbytes_of(self.values)
 
     def read(self) -> NDArray[Any]:
-        """Return an array of NumPy, bfloat16 too; waits for the device. Raises as ``keep``."""
+        """Return an array of NumPy; waits for the device. Raises as ``keep``."""
         array = to_numpy(self.values)
         self.verify(self.values, array.shape, array.dtype)
         return array
 
     def verify(self, given: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-        """Raise as ``keep`` for the form of what was ``given``."""
         if dtype.kind in _NOT_REAL or dtype.names:
             raise TypeError(
                 f"{self.what} must hold real numbers, got {type(given).__name__} of dtype {dtype}"
@@ -76,9 +75,7 @@ def keep(what: str, values: Any, check: Check | None = None) -> Kept:
 
     ``check`` is called when their shape and dtype are known: now, or when they are read.
 
-    Raises:
-        TypeError: They are not real numbers, or cannot be kept. Errors begin with ``what``.
-        ValueError: They are a list whose elements have different shapes.
+    Raises TypeError or ValueError, beginning with ``what``, if they are no array of real numbers.
     """
     now, form = _kept_form(what, values)
     kept = Kept(what, now, check)
@@ -88,7 +85,7 @@ def keep(what: str, values: Any, check: Check | None = None) -> Kept:
 
 
 def _kept_form(what: str, values: Any) -> tuple[Any, tuple[tuple[int, ...], np.dtype[Any]] | None]:
-    """Return ``values`` as they are now, and their shape and dtype if known; raise as ``keep``."""
+    """Return ``values`` as they are now, and their shape and dtype if known."""
     try:
         now = snapshot(values)
         return now, host_form(now)
@@ -112,7 +109,7 @@ def as_float(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def warn_of_non_finite(kind: str, tag: str, nans: int, infinities: int, fate: str) -> None:
-    """Warn of numbers that are not finite, and of their ``fate``, such as ``"left out"``."""
+    """Warn of numbers that are not finite, and of their ``fate``."""
     if nans or infinities:
         _warn(kind, tag, "%d NaN and %d infinite values, %s", nans, infinities, fate)
 
@@ -173,7 +170,7 @@ def scalar_value(
 
 
 def encode_scalar(tag: str, value: Any) -> bytes:
-    """Return the entry of a summary for ``value``, as ``kept_number`` returns it."""
+    """Return the entry for ``value``, which ``kept_number`` has returned."""
     return scalar_entry(tag, read_number(value))
 
 
@@ -192,7 +189,7 @@ def kept_number(tag: str, value: Any) -> Any:
 
 
 def kept_numbers(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``values``, a dict by tag, as they are now; raise as ``scalar_value``."""
+    """Return ``values``, a dict by tag, as they are now."""
     if not isinstance(values, Mapping):
         raise TypeError(f"values must be a dict of numbers by tag, got {values!r}")
     return {checked_tag(tag): kept_number(tag, value) for tag, value in values.items()}
@@ -224,7 +221,7 @@ def _encode_described(tag: str, data: tuple[Any, SummaryMetadata, str | None]) -
 _DTYPE, _SHAPE, _CONTENT, _STRINGS = 1, 2, 4, 8
 _STRING = 7
 _STRINGS_IN = "USTO"  # kinds of arrays
-_TEXT = SummaryMetadata("text", data_class=DataClass.DATA_CLASS_TENSOR)
+_TEXT = SummaryMetadata("text", data_class=DataClass.DATA_CLASS_TENSOR).SerializeToString()
 _TYPES = {
     "float32": 1,
     "float64": 2,
@@ -265,7 +262,7 @@ def tensor_value(tag: str, value: Any, metadata: Message | bytes = b"") -> Value
         now = encode_tensor(tag, to_numpy(now))
     elif form is not None:
         _check_dtype(tag, form[1])
-    return Value(tag, (now, encoded), _encode_tensor)
+    return Value(tag, (now, encoded), encode_kept_tensor)
 
 
 def text_value(tag: str, text: Any) -> Value:
@@ -279,11 +276,11 @@ def text_value(tag: str, text: Any) -> Value:
         TypeError: An element is not a str.
     """
     texts = encode_texts(np.asarray(text, object), f"text summary {tag!r} must be made of str")
-    return Value(tag, texts, _encode_text)
+    return Value(tag, (texts, _TEXT), encode_kept_tensor)
 
 
 def encode_tensor(tag: str, array: NDArray[Any]) -> bytes:
-    """Return ``array`` as a ``TensorProto``; raise TypeError for another dtype."""
+    """Return ``array`` as a ``TensorProto``."""
     if array.dtype.kind in _STRINGS_IN:
         return encode_texts(array, f"{_name(tag)} must hold numbers, str or bytes")
     _check_dtype(tag, array.dtype)
@@ -294,7 +291,7 @@ def encode_tensor(tag: str, array: NDArray[Any]) -> bytes:
 
 
 def encode_texts(array: NDArray[Any], rule: str) -> bytes:
-    """Return ``array`` of str or bytes as a ``TensorProto``; else raise TypeError with ``rule``."""
+    """Return ``array`` of str or bytes as a ``TensorProto``, or raise TypeError with ``rule``."""
     return encode_strings(array.shape, (_utf8(element, rule) for element in array.flat))
 
 
@@ -309,14 +306,11 @@ def _tensor(dtype: int, shape: tuple[int, ...], content: bytes) -> bytes:
     return b"".join((proto.varint_field(_DTYPE, dtype), proto.bytes_field(_SHAPE, sizes), content))
 
 
-def _encode_tensor(tag: str, data: tuple[Any, bytes]) -> bytes:
+def encode_kept_tensor(tag: str, data: tuple[Any, bytes]) -> bytes:
+    """Return an entry of an array, or of a ``TensorProto`` as bytes, and of metadata."""
     value, metadata = data
     tensor = value if isinstance(value, bytes) else encode_tensor(tag, to_numpy(value))
     return tensor_entry(tag, tensor, metadata)
-
-
-def _encode_text(tag: str, texts: bytes) -> bytes:
-    return tensor_entry(tag, texts, _TEXT)
 
 
 def _name(tag: str) -> str:
@@ -368,11 +362,8 @@ def histogram_value(
     """
     if max_bins is not None:
         arguments.whole(max_bins=max_bins)
-    kept = (
-        values
-        if isinstance(values, HistogramCounts)
-        else keep(f"histogram summary {tag!r}", values)
-    )
+    is_counted = isinstance(values, HistogramCounts)
+    kept = values if is_counted else keep(f"histogram summary {tag!r}", values)
     return Value(tag, (kept, _checked_bins(tag, bins), max_bins), _encode_histogram)
 
 
@@ -386,10 +377,7 @@ def counted_histogram_value(
     limits: ArrayLike,
     counts: ArrayLike,
 ) -> Value:
-    """Return a histogram that the caller has counted.
-
-    ``limits``, the right edges of the buckets, and ``counts`` are ``[n]``, or raise ValueError.
-    """
+    """Return a histogram that was counted; ``limits``, right edges, and ``counts`` are ``[n]``."""
     right, held = np.array(limits, np.float64).ravel(), np.array(counts, np.float64).ravel()
     if len(right) != len(held):
         raise ValueError(
@@ -454,7 +442,7 @@ def _encode_counted(tag: str, data: tuple[tuple[float, ...], NDArray[Any], NDArr
 def fewer(
     counts: NDArray[Any], limits: NDArray[Any], most: int
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return at most ``most`` counts, neighbours added up, and their right edges."""
+    """Return at most ``most`` counts, of neighbours together, and their right edges."""
     together = -(-len(counts) // most)
     first = np.arange(0, len(counts), together)
     last = np.minimum(first + together, len(counts)) - 1
@@ -469,7 +457,7 @@ def _non_finite(bits: NDArray[np.int64]) -> tuple[int, int]:
 
 
 def _written_buckets(bits: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return the counts to write, in ascending order, and their limits."""
+    """Return the counts to write and their limits, ascending."""
     negative, positive = bits[_SIGN : _SIGN + _INFINITY], bits[:_INFINITY]
     all_counts = np.concatenate((negative[::-1], positive))
     filled = np.flatnonzero(all_counts != 0)
@@ -491,7 +479,7 @@ def _written_buckets(bits: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArra
 
 @functools.cache
 def _limits() -> NDArray[np.float64]:
-    """Return the right edges of all buckets, in ascending order."""
+    """Return the right edges of all buckets, ascending."""
     halves = np.arange(_INFINITY + 1, dtype=np.uint32)
     magnitudes = (halves << 16).view(np.float32).astype(np.float64)
     magnitudes[-1] = sys.float_info.max  # in place of infinity
