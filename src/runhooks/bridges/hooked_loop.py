@@ -132,7 +132,7 @@ class HookedLoop:
 
     def before_batch(self) -> None:
         """Ask the hooks that are due what they want of the batch."""
-        if self._session is None:  # closed by an error that the framework has caught
+        if not self.is_open:  # closed by an error that the framework has caught
             return
         try:
             if self._live.coord.should_stop():
@@ -147,7 +147,7 @@ class HookedLoop:
     def after_batch(self, step: int) -> bool:
         """Hand out what the batch has left; return whether the loop is to stop."""
         session = self._session
-        if session is None:  # closed by an error that the framework has caught
+        if session is None:  # as in before_batch
             return True
         asked, self._asked = self._asked, None
         try:
@@ -334,16 +334,14 @@ class LoopHooks:
 
     Args:
         hooks: The hooks, as for ``MonitoredTrainingSession``.
-        output_dir: Where to write the loss, the metrics of batches, the learning rate, and steps
-            per second; None: nothing is written.
-        save_summaries_steps: Steps from one summary to the next; None or 0: none is written.
-        log_step_count_steps: Steps from one measurement of steps per second to the next; None or
-            0: none is made.
+        output_dir: Where to write loss, metrics, learning rate and steps per second; None: nowhere.
+        save_summaries_steps: Steps from one summary to the next; None or 0: there is none.
+        log_step_count_steps: The same for measurements of steps per second.
 
     Raises:
         TypeError: If ``hooks`` is not a list of hooks.
-        ValueError: For a negative number. Before the first batch: for a hook that feeds values.
-        RuntimeError: Before the first batch: for a hook that saves checkpoints.
+        ValueError: For a negative number; before the first batch, for a hook that feeds values.
+        RuntimeError: Before the first batch, for a hook that saves checkpoints.
     """
 
     def __init__(
@@ -365,11 +363,11 @@ class LoopHooks:
 
     @property
     def graph(self) -> BatchGraph:
-        """The graph of what hooks may fetch, to which they may add."""
+        """The graph of what hooks may fetch, and add to."""
         return self._graph
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the states of the hooks, as checkpoints of the framework hold them."""
+        """Return the states of the hooks, for checkpoints."""
         return self._loop.state_dict()
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:

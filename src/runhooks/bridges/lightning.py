@@ -41,7 +41,7 @@ class _LightningValues(TorchValues):
         self._before = dict(self.metrics())
 
     def end_validation(self) -> dict[str, Any]:
-        """Return what a validation has logged; no batch changes those that were not there before.
+        """Return what a validation has logged; no batch changes those that are new.
 
         A metric that a batch has logged by the same name has another value object then.
         """

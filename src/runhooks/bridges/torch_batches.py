@@ -40,7 +40,7 @@ class TorchValues(BatchValues):
         self._optimizers, self._rates = dict(optimizers), {}
 
     def keep_rates(self) -> None:
-        """Keep the rates of the batch that begins; a scheduler may change them when it ends."""
+        """Keep the rates of the batch: a scheduler may change them when it ends."""
         self._rates = self._rates_of_all()
 
     def rates(self) -> dict[str, Any]:
@@ -87,8 +87,8 @@ class TorchValues(BatchValues):
 class TorchBatchGraph(BatchGraph):
     """A graph of ``values``, and of what ``take`` gave it: parameters, gradients, activations.
 
-    They have the names that ``rh.torch.Graph`` gives them. Gradients are as the optimizer was about
-    to apply them, or as the batch has left them if it called none.
+    They are named as by ``rh.torch.Graph``. Gradients are as the optimizer was about to apply them,
+    or as the batch has left them if it called none.
     """
 
     exposed: TorchValues
@@ -168,7 +168,7 @@ class _AllTensors(BatchTensors):
 
 
 class _CapturingEngine(BatchEngine):
-    """Reads what was captured while the batch was made, of what ``objects()`` returns."""
+    """Reads what was captured of ``objects()`` while the batch was made."""
 
     def __init__(self, objects: Callable[[], TorchObjects]) -> None:
         super().__init__(ENGINE)

@@ -47,7 +47,7 @@ class _TrainerValues(TorchValues):
         return self.evaluated
 
     def take_evaluated(self, step: int, metrics: Mapping[str, Any]) -> None:
-        """Take the metrics of an evaluation, and keep those that ``step`` has already."""
+        """Add the metrics of an evaluation to those of ``step``."""
         if step != self._evaluated_step:
             self.evaluated, self._evaluated_step = {}, step
         self.evaluated = {**self.evaluated, **metrics}
@@ -59,10 +59,7 @@ class _TrainerValues(TorchValues):
 
 
 def _listening(trainer: Trainer, losses: list[Any]) -> Callable[[], None]:
-    """Add to ``losses`` what ``training_step`` returns; return what ends that.
-
-    ``Trainer`` trains and logs just that. What the model returns need not be a loss at all.
-    """
+    """Add to ``losses`` what ``training_step`` returns, which is trained; return what ends that."""
     own, step = vars(trainer), trainer.training_step
     before = {name: it for name, it in own.items() if name == "training_step"}
 
@@ -80,7 +77,7 @@ def _listening(trainer: Trainer, losses: list[Any]) -> Callable[[], None]:
 
 
 def _trainer_of(state: TrainerState) -> Trainer | None:
-    """Return the trainer that calls with its ``state``: it does not pass itself to callbacks."""
+    """Return the trainer that calls with its ``state``."""
     frame = inspect.currentframe()
     while frame is not None:
         found = frame.f_locals.get("self")

@@ -193,7 +193,7 @@ class MultiWriter(MetricWriter):
 
 
 class AsyncWriter(MetricWriter):
-    """Passes everything on to ``writer`` in a thread, with the values of the call.
+    """Passes everything on to ``writer`` in a thread, as it was at the call.
 
     An error of ``writer`` is raised once, by a later call, which is passed on all the same. Any
     thread or signal handler may call any method, and a forked child too.
@@ -251,9 +251,9 @@ def create_default_writer(
 
     Args:
         logdir: The directory of the event file; None: only log.
-        just_logging: Whether to only log, as in processes that are not the first.
+        just_logging: Whether to only log, as on ranks but the first.
         asynchronous: Whether to log in a thread, which waits for the numbers.
-        collection: The name of a directory in ``logdir``, which stands in log lines too.
+        collection: A directory in ``logdir``, which stands in log lines too.
     """
     logs: MetricWriter = LoggingWriter(collection)
     if asynchronous:
@@ -293,7 +293,7 @@ def write_values(writer: MetricWriter, step: int, metrics: Mapping[str, Any]) ->
 
 @contextmanager
 def ensure_flushes(*writers: MetricWriter) -> Iterator[MetricWriter]:
-    """Flush ``writers`` at the end of the ``with`` block, which gets the first of them."""
+    """Flush ``writers`` at the end of the ``with`` block, which gets the first."""
     try:
         yield writers[0]
     finally:

@@ -34,7 +34,7 @@ from runhooks.summary import (
 )
 from runhooks.summary.media import video_value
 from runhooks.summary.message import text_tag
-from runhooks.summary.projector import Embedding, write_embedding
+from runhooks.summary.plugins import Embedding, write_embedding
 from runhooks.summary.values import Bins, counted_histogram_value, kept_number
 from runhooks.summary.values import scalar_value as number_value
 from runhooks.summary.writer import ClosedAtEnd
