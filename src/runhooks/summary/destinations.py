@@ -294,9 +294,8 @@ class MlflowWriter(QueuedWriter):
     """
 
     def __init__(self, run: Any, tracking_uri: str | None = None) -> None:
-        run_id = (
-            run if isinstance(run, str) else getattr(getattr(run, "info", None), "run_id", None)
-        )
+        info = getattr(run, "info", None)
+        run_id = run if isinstance(run, str) else getattr(info, "run_id", None)
         if not run_id:
             raise TypeError(f"run must be what mlflow.start_run returned, or its id, got {run!r}")
         super().__init__(RemoteQueue(_MlflowRun(run_id, tracking_uri)))
@@ -315,13 +314,11 @@ class _MlflowRun(PointSink):
 
     def write_points(self, points: Sequence[SummaryPoint]) -> None:
         metrics = [self._metric(point) for point in points if point.kind == "scalar"]
-        others = [point for point in points if point.kind not in ("scalar", SESSION_LOG)]
-        call_all(
-            (
-                partial(self._client.log_batch, self._run_id, metrics),
-                *(partial(self._kinds.get(point.kind, self._json), point) for point in others),
-            )
-        )
+        calls = [partial(self._client.log_batch, self._run_id, metrics)]
+        for point in points:
+            if point.kind not in ("scalar", SESSION_LOG):
+                calls.append(partial(self._kinds.get(point.kind, self._json), point))
+        call_all(calls)
 
     def _metric(self, point: SummaryPoint) -> Any:
         milliseconds = round(point.wall_time * 1000)
@@ -446,8 +443,7 @@ class _WandbRun(PointSink):
 
 
 def _flush(queue: weakref.ref[WriteQueue]) -> None:
-    living = queue()
-    if living is not None:
+    if (living := queue()) is not None:
         living.flush()
 
 

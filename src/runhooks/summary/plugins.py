@@ -243,17 +243,17 @@ def mesh_values(
     """
     given = {_Part.VERTEX: vertices, _Part.FACE: faces, _Part.COLOR: colors}
     parts = {
-        part: keep(_name_of(tag, part), array, _check_shape)
+        part: keep(f"mesh summary '{tag}_{part.name}'", array, _check_shape)
         for part, array in given.items()
         if array is not None or part is _Part.VERTEX
     }
-    forms = {part: host_form(kept.values) for part, kept in parts.items()}
-    shapes = {part: form[0] for part, form in forms.items() if form is not None}
-    for part in (_Part.FACE, _Part.COLOR):
-        if part in shapes and _Part.VERTEX in shapes:
-            _check_fit(tag, part, shapes[part], shapes[_Part.VERTEX])
-    components = sum(1 << part for part in parts)
-    mesh = _Mesh(tag, components, _settings(config), parts[_Part.VERTEX])
+    points = parts[_Part.VERTEX]
+    of = host_form(points.values)
+    for part, kept in parts.items():
+        form = host_form(kept.values)
+        if form is not None and of is not None:
+            _check_fit(kept.what, part, form[0], of[0])
+    mesh = _Mesh(tag, sum(1 << part for part in parts), _settings(config), points)
     return [
         Value(f"{tag}_{part.name}", kept, partial(_encode_part, mesh, part))
         for part, kept in parts.items()
@@ -274,10 +274,6 @@ def _settings(config: Any) -> str:
         raise TypeError(f"config must be a dict of what JSON has, got {config!r}") from None
 
 
-def _name_of(tag: str, part: _Part) -> str:
-    return f"mesh summary '{tag}_{part.name}'"
-
-
 def _check_shape(what: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
     if len(shape) not in (2, 3) or shape[-1] != 3:
         raise ValueError(
@@ -285,12 +281,11 @@ def _check_shape(what: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Non
         )
 
 
-def _check_fit(tag: str, part: _Part, shape: tuple[int, ...], vertices: tuple[int, ...]) -> None:
+def _check_fit(what: str, part: _Part, shape: tuple[int, ...], vertices: tuple[int, ...]) -> None:
     batch, of = (1, *shape)[-3:], (1, *vertices)[-3:]
     if batch != of if part is _Part.COLOR else batch[0] != of[0]:
         raise ValueError(
-            f"{_name_of(tag, part)} must be for vertices of shape {list(vertices)}, "
-            f"got the shape {list(shape)}"
+            f"{what} must be for vertices of shape {list(vertices)}, got the shape {list(shape)}"
         )
 
 
@@ -298,8 +293,12 @@ def _encode_part(mesh: _Mesh, part: _Part, tag: str, data: Kept) -> bytes:
     array = _batch(data.read())
     if part is not _Part.VERTEX:
         vertices = _batch(mesh.vertices.read())
-        _check_fit(mesh.tag, part, array.shape, vertices.shape)
-        _check_range(mesh.tag, part, array, vertices.shape[1])
+        _check_fit(data.what, part, array.shape, vertices.shape)
+        most = _MOST_COLOR if part is _Part.COLOR else vertices.shape[1] - 1
+        if array.size and not (array.min() >= 0 and array.max() <= most):
+            raise ValueError(
+                f"{data.what} must be from 0 to {most}, got {array.min()} to {array.max()}"
+            )
     is_float_color = part is _Part.COLOR and array.dtype.kind not in "iub"
     if is_float_color:
         warn_of_dark("mesh", mesh.tag, array)
@@ -319,14 +318,6 @@ def _encode_part(mesh: _Mesh, part: _Part, tag: str, data: Kept) -> bytes:
 
 def _batch(array: NDArray[Any]) -> NDArray[Any]:
     return array[None] if array.ndim == 2 else array
-
-
-def _check_range(tag: str, part: _Part, array: NDArray[Any], vertices: int) -> None:
-    most = _MOST_COLOR if part is _Part.COLOR else vertices - 1
-    if array.size and not (array.min() >= 0 and array.max() <= most):
-        raise ValueError(
-            f"{_name_of(tag, part)} must be from 0 to {most}, got {array.min()} to {array.max()}"
-        )
 
 
 def _put_back(tag: str, vertices: NDArray[Any]) -> None:
