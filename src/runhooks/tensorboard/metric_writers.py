@@ -193,7 +193,7 @@ class MultiWriter(MetricWriter):
 
 
 class AsyncWriter(MetricWriter):
-    """Passes everything on to ``writer`` in a thread, as it was at the call.
+    """Passes everything on to ``writer`` in a thread, with the values of the call.
 
     An error of ``writer`` is raised once, by a later call, which is passed on all the same. Any
     thread or signal handler may call any method, and a forked child too.
