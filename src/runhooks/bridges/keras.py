@@ -98,7 +98,7 @@ class Hooks(LoopHooks, keras.callbacks.Callback):
         self._loop.fail(RuntimeError("Keras has left its loop without an end"))
 
     @contextmanager
-    def reporting(self) -> Iterator[None]:
+    def _reporting(self) -> Iterator[None]:
         """Hear of errors of the batches and their data."""
         model = self.model
         mine = model.train_function = _Reporting(model.train_function, self._loop.fail)
@@ -142,7 +142,7 @@ class _KerasGraph(BatchGraph):
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
-        with super().in_use(), self._callback.reporting():
+        with super().in_use(), self._callback._reporting():
             yield
 
 

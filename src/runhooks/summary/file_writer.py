@@ -251,7 +251,8 @@ class FileWriter(QueuedWriter):
     ) -> None:
         """Add a ``RunMetadata`` of TensorFlow, or its bytes, for TensorBoard's graph tab.
 
-        Of several with a ``tag``, TensorBoard shows the last. Raises TypeError for anything else.
+        Of several with a ``tag``, TensorBoard shows the last. Raises TypeError or
+        ValueError for anything else.
         """
         encoded = serialized(run_metadata, "run_metadata must be a message or the bytes of one")
         record = proto.text_field(1, checked_tag(tag)) + proto.bytes_field(2, encoded)

@@ -56,6 +56,7 @@ _AXES_BY_RANK = {2: "HW", 3: "HWC", 4: "NHWC"}
 _AXES = set(map(frozenset, ("HW", "HWC", "NHW", "NHWC")))
 _COLUMNS = 8  # of a grid
 _NOTHING = 1e-6  # is not scaled up
+_BLOCK = 1 << 16  # numbers at a time: no fresh memory is needed
 _BAD_PIXELS: dict[int, tuple[int, ...]] = {
     1: (255,),
     2: (255, 255),
@@ -186,24 +187,38 @@ def image_entry(tag: str, pixels: NDArray[np.uint8], encoded: bytes | None = Non
 
 
 def as_pixels(kind: str, tag: str, numbers: NDArray[Any]) -> NDArray[np.uint8]:
-    """Return ``[N, ..., channels]``, 0.0 to 1.0, as 0 to 255; not finite: red or white."""
+    """Return ``[..., channels]``, 0.0 to 1.0, as 0 to 255; what is not finite is red or white."""
     if numbers.dtype == np.uint8:
         return numbers
     if numbers.dtype == np.bool_:
         return numbers.astype(np.uint8) * np.uint8(255)
-    finite = finite_in(kind, tag, numbers, "shown red")
-    are_finite = finite.all()
-    given = numbers if are_finite else numbers[finite]
-    warn_of_range(kind, tag, given, "cut off; convert 0 to 255 to uint8")
-    pixels: NDArray[np.uint8] = np.empty(numbers.shape, np.uint8)
-    with np.errstate(over="ignore", invalid="ignore"):
-        for image, out in zip(numbers, pixels, strict=True):  # the memory of one is used again
-            scaled = image.astype(np.float32)
-            scaled *= np.float32(255)
-            out[:] = np.rint(np.clip(scaled, 0, 255, out=scaled), out=scaled)
-    if not are_finite:
+    with np.errstate(over="ignore"):
+        shown = numbers.astype(np.float32, copy=False)
+    finite = None if _are_finite(shown) else finite_in(kind, tag, numbers, "shown red")
+    if finite is not None:
+        warn_of_range(kind, tag, numbers[finite], "cut off")
+        shown = np.nan_to_num(shown)
+    else:
+        warn_of_range(kind, tag, numbers, "cut off; convert 0 to 255 to uint8")
+    pixels: NDArray[np.uint8] = np.empty(shown.shape, np.uint8)
+    rows, out = (it.reshape(-1, *it.shape[-2:]) for it in (shown, pixels))
+    step = max(_BLOCK * len(rows) // max(rows.size, 1), 1)
+    with np.errstate(over="ignore"):
+        for begin in range(0, len(rows), step):
+            scaled = rows[begin : begin + step] * np.float32(255)
+            np.rint(np.clip(scaled, 0, 255, out=scaled), out=scaled)
+            out[begin : begin + step] = scaled.astype(np.uint8)
+    if finite is not None:
         pixels[~finite.all(axis=-1)] = _BAD_PIXELS[pixels.shape[-1]]
     return pixels
+
+
+def _are_finite(numbers: NDArray[Any]) -> bool:
+    """Whether all are finite, found in one pass; False for huge ones too."""
+    if numbers.dtype.kind in "biu":
+        return True
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(numbers.sum(dtype=np.float32)))
 
 
 def in_rows(images: NDArray[Any], columns: int, least: int = 0) -> NDArray[Any]:
@@ -476,7 +491,10 @@ def _picture(frame: NDArray[np.uint8]) -> Any:
         gray.putpalette(_GRAYS)
         return gray
     picture = Image.fromarray(frame)
-    # The slower one is exact.
-    is_exact = picture.getcolors(_COLORS) is not None
-    method = Image.Quantize.MEDIANCUT if is_exact else Image.Quantize.FASTOCTREE
-    return picture.quantize(_COLORS, method)
+    if picture.getcolors(_COLORS) is None:
+        return picture.quantize(_COLORS, Image.Quantize.FASTOCTREE)
+    red, green, blue = np.moveaxis(frame.astype(np.uint32), -1, 0)
+    colors, numbers = np.unique(red << 16 | green << 8 | blue, return_inverse=True)
+    exact = Image.fromarray(numbers.reshape(frame.shape[:2]).astype(np.uint8))
+    exact.putpalette(colors.astype(">u4").view(np.uint8).reshape(-1, 4)[:, 1:].tobytes())
+    return exact

@@ -45,10 +45,12 @@ def _graph_of(value: Any) -> Graph:
 
 
 def _single(kind: str, name: str, value: Any) -> Any:
-    """Return what a summary of one tensor is made of; None: that called ``name``."""
+    """Return what a summary is made of: ``value``, what it names, or if it is None, ``name``."""
     what = _what(kind, name)
+    if value is None and kind not in ("audio", "text"):
+        value = name
     if kind != "text":
-        value = _named(what, name if value is None else value)
+        value = _named(what, value)
     is_known = isinstance(value, Variable) and not callable(value.initial_value)
     held = value.initial_value if is_known else value
     if isinstance(held, Mapping):

@@ -34,7 +34,7 @@ from runhooks.summary import (
 )
 from runhooks.summary.media import video_value
 from runhooks.summary.message import text_tag
-from runhooks.summary.plugins import Embedding, write_embedding
+from runhooks.summary.projector import Embedding, write_embedding
 from runhooks.summary.values import Bins, counted_histogram_value, kept_number
 from runhooks.summary.values import scalar_value as number_value
 from runhooks.summary.writer import ClosedAtEnd
@@ -278,7 +278,10 @@ class SummaryWriter(ClosedAtEnd):
         sample_rate: int = 44100,
         walltime: float | None = None,
     ) -> None:
-        """Add a clip of sound, as for ``runhooks.summary.clip_value``."""
+        """Add a clip of sound, of ``sample_rate`` frames a second, as for ``summary.clip_value``.
+
+        ``[frames]``, ``[1, frames]`` or ``[frames, channels]``: int16, or floats from -1.0 to 1.0.
+        """
         self._add(clip_value(tag, snd_tensor, sample_rate), global_step, walltime)
 
     def add_text(
@@ -308,7 +311,7 @@ class SummaryWriter(ClosedAtEnd):
     ) -> None:
         """Add the precision-recall curve of a binary classifier, of at most 127 thresholds.
 
-        Else as for ``runhooks.summary.pr_curve_value``.
+        ``labels`` are 0 and 1, ``predictions`` 0.0 to 1.0; else as for ``summary.pr_curve_value``.
         """
         thresholds = min(num_thresholds, _MOST_THRESHOLDS)
         value = pr_curve_value(tag, labels, predictions, thresholds, weights)
@@ -324,7 +327,10 @@ class SummaryWriter(ClosedAtEnd):
         global_step: Any = None,
         walltime: float | None = None,
     ) -> None:
-        """Add point clouds, or meshes of triangles, as for ``runhooks.summary.mesh_values``."""
+        """Add point clouds, or meshes of triangles, as for ``summary.mesh_values``.
+
+        ``vertices`` and ``colors``, 0 to 255: ``[N, vertices, 3]``. ``faces``: ``[N, faces, 3]``.
+        """
         values = mesh_values(tag, vertices, colors, faces, config_dict)
         self._add(values, global_step, walltime)
 
@@ -362,9 +368,10 @@ class SummaryWriter(ClosedAtEnd):
         *,
         name: str | None = None,
     ) -> None:
-        """Add hyperparameters and metrics, as for ``runhooks.summary.hparams_values``.
+        """Add hyperparameters and metrics by name, as for ``summary.hparams_values``.
 
-        They go to a sub-run: ``run_name`` (tensorboardX: ``name``), else the time.
+        Hyperparameters are bools, numbers or strs; metrics, numbers. They go to a sub-run:
+        ``run_name`` (tensorboardX: ``name``), else the time.
         """
         values = hparams_values(hparam_dict, metric_dict, hparam_domain_discrete)
         step, wall_time = step_and_time(global_step, None)
