@@ -186,39 +186,33 @@ def image_entry(tag: str, pixels: NDArray[np.uint8], encoded: bytes | None = Non
     return entry(tag, proto.bytes_field(_IMAGE, b"".join(fields)))
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def as_pixels(kind: str, tag: str, numbers: NDArray[Any]) -> NDArray[np.uint8]:
     """Return ``[..., channels]``, 0.0 to 1.0, as 0 to 255; what is not finite is red or white."""
     if numbers.dtype == np.uint8:
         return numbers
     if numbers.dtype == np.bool_:
         return numbers.astype(np.uint8) * np.uint8(255)
-    with np.errstate(over="ignore"):
-        shown = numbers.astype(np.float32, copy=False)
-    finite = None if _are_finite(shown) else finite_in(kind, tag, numbers, "shown red")
-    if finite is not None:
-        warn_of_range(kind, tag, numbers[finite], "cut off")
-        shown = np.nan_to_num(shown)
-    else:
-        warn_of_range(kind, tag, numbers, "cut off; convert 0 to 255 to uint8")
-    pixels: NDArray[np.uint8] = np.empty(shown.shape, np.uint8)
-    rows, out = (it.reshape(-1, *it.shape[-2:]) for it in (shown, pixels))
+    finite = None
+    least, most = _range(numbers)  # NaN if there is one
+    if not np.isfinite([least, most]).all():
+        finite = finite_in(kind, tag, numbers, "shown red")
+        least, most = _range(numbers[finite])
+    warn_of_range(kind, tag, least, most)
+    pixels: NDArray[np.uint8] = np.empty(numbers.shape, np.uint8)
+    rows, out = (it.reshape(-1, *it.shape[-2:]) for it in (numbers, pixels))
     step = max(_BLOCK * len(rows) // max(rows.size, 1), 1)
-    with np.errstate(over="ignore"):
-        for begin in range(0, len(rows), step):
-            scaled = rows[begin : begin + step] * np.float32(255)
-            np.rint(np.clip(scaled, 0, 255, out=scaled), out=scaled)
-            out[begin : begin + step] = scaled.astype(np.uint8)
+    for begin in range(0, len(rows), step):
+        scaled = np.multiply(rows[begin : begin + step], np.float32(255), dtype=np.float32)
+        np.rint(np.clip(scaled, 0, 255, out=scaled), out=scaled)
+        out[begin : begin + step] = scaled.astype(np.uint8)
     if finite is not None:
         pixels[~finite.all(axis=-1)] = _BAD_PIXELS[pixels.shape[-1]]
     return pixels
 
 
-def _are_finite(numbers: NDArray[Any]) -> bool:
-    """Whether all are finite, found in one pass; False for huge ones too."""
-    if numbers.dtype.kind in "biu":
-        return True
-    with np.errstate(over="ignore", invalid="ignore"):
-        return bool(np.isfinite(numbers.sum(dtype=np.float32)))
+def _range(numbers: NDArray[Any]) -> tuple[float, float]:
+    return (numbers.min(), numbers.max()) if numbers.size else (0, 0)
 
 
 def in_rows(images: NDArray[Any], columns: int, least: int = 0) -> NDArray[Any]:

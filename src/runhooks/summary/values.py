@@ -123,12 +123,11 @@ def finite_in(kind: str, tag: str, numbers: NDArray[Any], fate: str) -> NDArray[
     return finite
 
 
-def warn_of_range(kind: str, tag: str, numbers: NDArray[Any], fate: str) -> None:
-    """Warn if any of ``numbers`` is clearly outside 0 to 1."""
-    if numbers.size:
-        least, most = numbers.min(), numbers.max()
-        if least < -_ROUNDING or most > 1 + _ROUNDING:
-            _warn(kind, tag, "values from %g to %g, beyond 0.0 to 1.0: %s", least, most, fate)
+def warn_of_range(kind: str, tag: str, least: float, most: float) -> None:
+    """Warn if numbers are clearly outside 0 to 1."""
+    if least < -_ROUNDING or most > 1 + _ROUNDING:
+        text = "values from %g to %g, beyond 0.0 to 1.0: cut off; convert 0 to 255 to uint8"
+        _warn(kind, tag, text, least, most)
 
 
 def warn_of_dark(kind: str, tag: str, colors: NDArray[Any]) -> None:
