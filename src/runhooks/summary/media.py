@@ -21,7 +21,7 @@ from runhooks.summary.values import (
     finite_in,
     keep,
     numbered,
-    warn_of_range,
+    warn_once,
 )
 
 _COLOR_TYPES = {1: 0, 2: 4, 3: 2, 4: 6}
@@ -55,6 +55,7 @@ _CHANNELS = _COLOR_TYPES.keys()
 _AXES_BY_RANK = {2: "HW", 3: "HWC", 4: "NHWC"}
 _AXES = set(map(frozenset, ("HW", "HWC", "NHW", "NHWC")))
 _COLUMNS = 8  # of a grid
+_ROUNDING = 0.01
 _NOTHING = 1e-6  # is not scaled up
 _BLOCK = 1 << 16  # numbers at a time: no fresh memory is needed
 _BAD_PIXELS: dict[int, tuple[int, ...]] = {
@@ -198,7 +199,9 @@ def as_pixels(kind: str, tag: str, numbers: NDArray[Any]) -> NDArray[np.uint8]:
     if not np.isfinite([least, most]).all():
         finite = finite_in(kind, tag, numbers, "shown red")
         least, most = _range(numbers[finite])
-    warn_of_range(kind, tag, least, most)
+    if least < -_ROUNDING or most > 1 + _ROUNDING:
+        text = "values from %g to %g, beyond 0.0 to 1.0: cut off; convert 0 to 255 to uint8"
+        warn_once(kind, tag, text, least, most)
     pixels: NDArray[np.uint8] = np.empty(numbers.shape, np.uint8)
     rows, out = (it.reshape(-1, *it.shape[-2:]) for it in (numbers, pixels))
     step = max(_BLOCK * len(rows) // max(rows.size, 1), 1)

@@ -232,15 +232,6 @@ class SummaryMetadata(NamedTuple):
         return text_field(1, plugin) + about + int_field(4, self.data_class)
 
 
-def describe(
-    metadata: Message | None, display_name: str | None, summary_description: str | None
-) -> bytes:
-    """Return ``metadata`` as bytes, with another name and description."""
-    encoded = metadata.SerializeToString() if metadata is not None else b""
-    # Of a field that comes twice, the later one counts.
-    return encoded + text_field(2, display_name or "") + text_field(3, summary_description or "")
-
-
 def tensor_entry(tag: str, tensor: bytes, metadata: Message | bytes) -> bytes:
     """Return an entry of a ``TensorProto``."""
     return entry(tag, proto.bytes_field(_TENSOR, tensor), metadata)

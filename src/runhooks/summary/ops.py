@@ -19,6 +19,7 @@ from typing import Any
 from runhooks import arguments
 from runhooks.arrays import host_form, is_array
 from runhooks.events import Message
+from runhooks.events.format.proto import text_field
 from runhooks.graph import nest
 from runhooks.graph.base import GraphKeys, get_default_graph
 from runhooks.graph.engine import Engine
@@ -27,7 +28,7 @@ from runhooks.graph.graph import Graph, own_graph
 from runhooks.graph.nodes import Effect, Operation, Placement, Tensor, Variable, cleaned_name
 from runhooks.near_names import with_article
 from runhooks.summary.media import audio_value, image_value
-from runhooks.summary.message import Summary, Value, describe
+from runhooks.summary.message import Summary, Value
 from runhooks.summary.values import (
     histogram_value,
     kept_number,
@@ -399,7 +400,9 @@ def tensor_summary(
         family: As for ``scalar``.
         display_name: Shown instead of the tag, in place of that of the metadata.
     """
-    metadata = describe(summary_metadata, display_name, summary_description)
+    metadata = b"" if summary_metadata is None else summary_metadata.SerializeToString()
+    # Of a field that comes twice, the later one counts.
+    metadata += text_field(2, display_name or "") + text_field(3, summary_description or "")
     make = partial(tensor_value, metadata=metadata)
     return _of_tensor("TensorSummaryV2", name, tensor, collections, family, make)
 

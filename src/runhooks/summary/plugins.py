@@ -32,7 +32,7 @@ from runhooks.summary.values import (
     keep,
     scalar_value,
     tensor_value,
-    warn_of_dark,
+    warn_once,
 )
 
 # --- Charts of scalars
@@ -290,8 +290,9 @@ def _encode_part(mesh: _Mesh, part: _Part, tag: str, data: Kept) -> bytes:
                 f"{data.what} must be from 0 to {most}, got {array.min()} to {array.max()}"
             )
     is_float_color = part is _Part.COLOR and array.dtype.kind not in "iub"
-    if is_float_color:
-        warn_of_dark("mesh", mesh.tag, array)
+    if is_float_color and array.size and 0 < array.max() <= 1:
+        text = "colors of at most %g, which TensorBoard shows as black: give 0 to 255"
+        warn_once("mesh", mesh.tag, text, array.max())
     array = array.astype("float32" if is_float_color else _DTYPES[part])
     if part is _Part.VERTEX:
         _put_back(mesh.tag, array)

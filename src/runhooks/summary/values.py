@@ -40,7 +40,6 @@ Check = Callable[[str, tuple[int, ...], np.dtype[Any]], None]
 
 _logger = logging.getLogger("runhooks")
 _warned: set[tuple[str, str, str]] = set()
-_ROUNDING = 0.01
 _NOT_REAL = "cUSOMmT"
 
 
@@ -105,39 +104,21 @@ def as_float(array: NDArray[Any]) -> NDArray[Any]:
     return array.astype(np.float64 if array.dtype.itemsize > 4 else np.float32, copy=False)
 
 
-# Each warns once for a kind and tag.
-
-
-def warn_of_non_finite(kind: str, tag: str, nans: int, infinities: int, fate: str) -> None:
-    """Warn of numbers that are not finite, and of their ``fate``."""
-    if nans or infinities:
-        _warn(kind, tag, "%d NaN and %d infinite values, %s", nans, infinities, fate)
-
-
 def finite_in(kind: str, tag: str, numbers: NDArray[Any], fate: str) -> NDArray[np.bool_]:
-    """Return which of ``numbers`` are finite; warn of the others."""
+    """Return which of ``numbers`` are finite; warn of the others, and of their ``fate``."""
     finite: NDArray[np.bool_] = np.isfinite(numbers)
     if not finite.all():
         nans = int(np.count_nonzero(np.isnan(numbers)))
-        warn_of_non_finite(kind, tag, nans, int(finite.size - finite.sum()) - nans, fate)
+        _warn_of_non_finite(kind, tag, nans, int(finite.size - finite.sum()) - nans, fate)
     return finite
 
 
-def warn_of_range(kind: str, tag: str, least: float, most: float) -> None:
-    """Warn if numbers are clearly outside 0 to 1."""
-    if least < -_ROUNDING or most > 1 + _ROUNDING:
-        text = "values from %g to %g, beyond 0.0 to 1.0: cut off; convert 0 to 255 to uint8"
-        _warn(kind, tag, text, least, most)
+def _warn_of_non_finite(kind: str, tag: str, nans: int, infinities: int, fate: str) -> None:
+    warn_once(kind, tag, "%d NaN and %d infinite values, %s", nans, infinities, fate)
 
 
-def warn_of_dark(kind: str, tag: str, colors: NDArray[Any]) -> None:
-    """Warn if ``colors``, which should be 0 to 255, are at most 1."""
-    if colors.size and 0 < colors.max() <= 1:
-        text = "colors of at most %g, which TensorBoard shows as black: give 0 to 255"
-        _warn(kind, tag, text, colors.max())
-
-
-def _warn(kind: str, tag: str, text: str, *given: object) -> None:
+def warn_once(kind: str, tag: str, text: str, *given: object) -> None:
+    """Warn of what a summary has, once for a kind and tag."""
     if (kind, tag, text) not in _warned:
         _warned.add((kind, tag, text))
         _logger.warning("%s %r has %s (said once for a tag)", kind, tag, text % given)
@@ -425,7 +406,7 @@ def _encode_histogram(
         counts, limits = fewer(counts, limits, max_bins)
     said = b""
     if nans or infinities:
-        warn_of_non_finite("histogram", tag, nans, infinities, "left out")
+        _warn_of_non_finite("histogram", tag, nans, infinities, "left out")
         said = encode_scalar(f"{tag}/nan_count", nans)
         said += encode_scalar(f"{tag}/inf_count", infinities)
     return _encode_counted(tag, (moments, limits, counts)) + said
