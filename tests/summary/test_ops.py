@@ -126,6 +126,8 @@ def test_collections_and_scopes_choose_what_is_merged(graph: rh.Graph) -> None:
 def test_what_cannot_be_is_refused_at_once(graph: rh.Graph) -> None:
     with pytest.raises(ValueError, match="max_outputs"):
         rh.summary.audio("beep", SAMPLES, 8000, 0)
+    with pytest.raises(TypeError, match="'beep' needs a tensor"):
+        rh.summary.audio("beep", None, 8000)
     with pytest.raises(ValueError, match="inputs"):
         rh.summary.merge([])
 

@@ -20,8 +20,6 @@ from torch.optim import Optimizer  # noqa: E402
 
 
 class _GivenValues(TorchValues):
-    """What the loop has put into the dict of the batch."""
-
     title = "accelerate"
 
     def __init__(self) -> None:
@@ -56,12 +54,9 @@ class Hooks(TorchLoopHooks):
     Arguments and errors are those of ``LoopHooks``, and:
 
     Args:
-        accelerator: The accelerator, of one process.
+        accelerator: The accelerator, of one process, else ValueError.
         model: The module to train, as ``prepare`` returned it.
         optimizer: Its optimizer, as ``prepare`` returned it, or a list of several.
-
-    Raises:
-        ValueError: For an accelerator of several processes.
     """
 
     exposes = _GivenValues
@@ -99,10 +94,7 @@ class Hooks(TorchLoopHooks):
 
     @contextmanager
     def batch(self) -> Iterator[dict[str, Any]]:
-        """Call the hooks around the work on one batch, in a ``with`` block.
-
-        Its value is a dict for what hooks may fetch: the loss and metrics of the batch, by name.
-        """
+        """Call the hooks around the ``with`` block, which gets a dict for the loss and metrics."""
         values: dict[str, Any] = {}
         self._values.given = values
         self._loop.before_batch()

@@ -34,31 +34,28 @@ class BatchValues:
     title: str
 
     def loss(self) -> Any:
-        """Return the loss of the batch; None if it has none."""
         raise NotImplementedError
 
     def is_skipped(self) -> bool:
-        """Return whether the training has left out the batch, which then has no loss."""
+        """Whether the training has left out the batch, which then has no loss."""
         return False
 
     def metrics(self) -> Mapping[str, Any]:
-        """Return the metrics that are known after the batch, by the framework's names."""
+        """Return what is known after the batch, by the framework's names."""
         return {}
 
     def validated(self) -> Mapping[str, Any]:
-        """Return those of the metrics that a validation has found, and no batch changes."""
+        """Return the metrics that a validation has found, and no batch changes."""
         return {}
 
     def rates(self) -> Mapping[str, Any]:
-        """Return the learning rates of the batch by name."""
         raise NotImplementedError
 
     def other(self, name: str) -> Callable[[], Any] | None:
-        """Return what reads a value that is neither loss nor metric, or None."""
+        """Return what reads a value that is neither loss nor metric."""
         raise NotImplementedError
 
     def other_names(self) -> Iterable[str]:
-        """Return the names that ``other`` knows now."""
         raise NotImplementedError
 
     def reader(self, name: str) -> Callable[[], Any] | None:
@@ -67,9 +64,7 @@ class BatchValues:
             return self._loss
         if name == "metrics":
             return lambda: dict(self.metrics())
-        if name.startswith("metrics/"):
-            return lambda: self._metric(name)
-        return self.other(name)
+        return (lambda: self._metric(name)) if name.startswith("metrics/") else self.other(name)
 
     def names(self) -> list[str]:
         metrics = [f"metrics/{it}" for it in self.metrics()]
@@ -106,7 +101,7 @@ class BatchValues:
 
 
 class BatchEngine(PythonEngine):
-    """Reads values of batches, and calls functions of them; ``services`` has the devices."""
+    """Reads values of batches; ``services`` has the devices."""
 
     def __init__(self, services: Framework | None = None) -> None:
         self._services = services or PythonEngine()
@@ -119,7 +114,7 @@ class BatchEngine(PythonEngine):
 
 
 class BatchTensors(NamedValues):
-    """The ``values`` of batches as tensors of ``graph``, one for each name that is asked for."""
+    """The ``values`` of batches as tensors."""
 
     def __init__(self, graph: Graph, values: BatchValues) -> None:
         super().__init__(graph)
@@ -163,7 +158,6 @@ class BatchGraph(ValueGraph):
         return self.exposed.title
 
     def check(self, fetches: Any) -> None:
-        """Raise ValueError or TypeError for what cannot be fetched."""
         key = nest.structure_key(fetches)
         if key not in self._checked:
             for leaf in nest.leaves(fetches):
@@ -191,7 +185,6 @@ class BatchSession(Session):
         self._values.changes += 1
 
     def run_batch(self, fetches: Any, step: int) -> Any:
-        """Return the values of ``fetches`` after a batch, and note it as ``count`` does."""
         result = self.run(fetches)
         self._move_to(step)
         self._values.changes += 1

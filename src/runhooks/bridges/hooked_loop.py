@@ -56,9 +56,9 @@ _GRACE_SECS = 120.0  # that the threads of hooks have to stop
 class HookedLoop:
     """A loop as its hooks see it: a session in which each batch of the framework is a run.
 
-    A bridge calls, in this order: ``open``, for each batch ``before_batch`` and ``after_batch``,
-    then ``end``, or ``fail`` if an exception ends the loop. May be opened again then. Each of these
-    raises what a hook raises; the loop is closed then. ``graph`` has the values of the batches.
+    A bridge calls ``open``, for each batch ``before_batch`` and ``after_batch``, then ``end``, or
+    ``fail`` if an exception ends the loop; it may then open it again. Each raises what a hook
+    raises, and the loop is closed then.
     """
 
     def __init__(
@@ -87,7 +87,6 @@ class HookedLoop:
 
     @property
     def is_open(self) -> bool:
-        """Whether it is between ``open`` and ``end`` or ``fail``."""
         return self._session is not None
 
     @property
@@ -97,11 +96,10 @@ class HookedLoop:
 
     @property
     def stop_reason(self) -> str | None:
-        """The hook that has asked to stop, or why the loop is to end; None: it goes on."""
+        """Why the loop is to end; None: it goes on."""
         return self._stop_reason or (self._live.stop_reason if self.is_open else None)
 
     def check_processes(self, number: int) -> None:
-        """Raise ValueError if the training has more than one process."""
         if number > 1:
             raise ValueError(
                 f"hooks in a loop of {self.graph.title} work in one process, and this training has "
@@ -133,8 +131,8 @@ class HookedLoop:
         return self.stop_reason is not None
 
     def before_batch(self) -> None:
-        """Ask the hooks that are due what they want of the batch that comes now."""
-        if self._session is None:  # closed by an error that the framework has caught
+        """Ask the hooks that are due what they want of the batch."""
+        if not self.is_open:  # closed by an error that the framework has caught
             return
         try:
             if self._live.coord.should_stop():
@@ -147,9 +145,9 @@ class HookedLoop:
                 raise
 
     def after_batch(self, step: int) -> bool:
-        """Hand out what the batch to ``step`` has left; return whether the loop is to stop."""
+        """Hand out what the batch has left; return whether the loop is to stop."""
         session = self._session
-        if session is None:  # closed by an error that the framework has caught
+        if session is None:  # as in before_batch
             return True
         asked, self._asked = self._asked, None
         try:
@@ -184,7 +182,7 @@ class HookedLoop:
         return self.stop_reason is not None
 
     def end(self) -> None:
-        """End well: call ``end`` of every hook; the first error is raised when all is done."""
+        """End well: call ``end`` of every hook, then raise the first error."""
         session, hooks = self._session, self._hooks
         if session is None or hooks is None:
             return
@@ -202,7 +200,7 @@ class HookedLoop:
         raise_first(errors)
 
     def fail(self, error: BaseException) -> None:
-        """End by ``error``: call ``on_exception`` of every hook. Does nothing if it has ended."""
+        """End by ``error``, unless it has ended: call ``on_exception`` of every hook."""
         hooks, self._hooks, self._asked = self._hooks, None, None
         if hooks is None:
             return
@@ -211,12 +209,10 @@ class HookedLoop:
         _log.info("the loop has ended: %s", described(error))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the states of the hooks as text; raise TypeError for one that cannot be saved."""
         states = self._states if self._session is None else self._session.attached_states()
         return {"hooks": _to_text(states)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take back what ``state_dict`` returned; raise ValueError if it is damaged."""
         self._states = _from_text(state["hooks"])
         if self._session is not None:
             self._session.take_states(self._states)
@@ -227,9 +223,9 @@ class HookedLoop:
         if self._count_steps:
             yield StepCounterHook(self._count_steps, output_dir=self._output_dir)
         if self._save_steps:
-            summaries = self.graph[SUMMARIES]
+            summary = self.graph[SUMMARIES]
             yield SummarySaverHook(
-                self._save_steps, output_dir=self._output_dir, summary_op=summaries
+                self._save_steps, output_dir=self._output_dir, summary_op=summary
             )
 
     def _ask(self) -> None:
@@ -255,7 +251,7 @@ class HookedLoop:
             self.graph.release()
 
     def _ends_well(self, error: BaseException) -> bool:
-        """Return whether ``error`` is the end of an input, which stops the loop; else fail."""
+        """Whether ``error`` is the end of an input, which stops the loop; else fail."""
         if isinstance(error, good_ends()):
             self._stop_reason = cause(error)
             return True
@@ -274,8 +270,7 @@ class ValidationHook(EvaluatingHook):
     """Collects the metrics of the validations that a framework runs, for use with a bridge.
 
     It replaces ``EvaluationHook`` in a framework's loop: pass ``metric(name)`` to
-    ``stop_if_no_decrease_hook`` and similar functions, ``ReduceOnPlateauHook`` or ``PruningHook``.
-    A metric that is no single number, such as a confusion matrix, is left out.
+    ``stop_if_no_decrease_hook`` and others. A metric that is no single number is left out.
 
         validation = rh.bridges.ValidationHook(output_dir="runs/a/eval")
         stop = rh.stop_if_no_decrease_hook(validation.metric("val_loss"), patience=5)
@@ -304,7 +299,6 @@ class ValidationHook(EvaluatingHook):
         super().after_create_session(session, coord)
 
     def take(self, session: RawSession, metrics: Mapping[str, Any], is_own: bool) -> None:
-        """Take the metrics of a validation at the current step; see ``after_validation``."""
         if is_own or self._wanted <= metrics.keys():
             self._metrics, self._is_new = self._numbers(metrics), True
             self._evaluate_in_training(session, None)
@@ -340,16 +334,14 @@ class LoopHooks:
 
     Args:
         hooks: The hooks, as for ``MonitoredTrainingSession``.
-        output_dir: Where to write the loss, the metrics of batches, the learning rate, and steps
-            per second; None: nothing is written.
-        save_summaries_steps: Steps from one summary to the next; None or 0: none is written.
-        log_step_count_steps: Steps from one measurement of steps per second to the next; None or
-            0: none is made.
+        output_dir: Where to write loss, metrics, learning rate and steps per second; None: nowhere.
+        save_summaries_steps: Steps from one summary to the next; None or 0: there is none.
+        log_step_count_steps: The same for measurements of steps per second.
 
     Raises:
         TypeError: If ``hooks`` is not a list of hooks.
-        ValueError: For a negative number. Before the first batch: for a hook that feeds values.
-        RuntimeError: Before the first batch: for a hook that saves checkpoints.
+        ValueError: For a negative number; before the first batch, for a hook that feeds values.
+        RuntimeError: Before the first batch, for a hook that saves checkpoints.
     """
 
     def __init__(
@@ -371,11 +363,11 @@ class LoopHooks:
 
     @property
     def graph(self) -> BatchGraph:
-        """The graph of what hooks may fetch, to which they may add."""
+        """The graph of what hooks may fetch, and add to."""
         return self._graph
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the states of the hooks, as checkpoints of the framework hold them."""
+        """Return the states of the hooks, for checkpoints."""
         return self._loop.state_dict()
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
@@ -387,7 +379,4 @@ class LoopHooks:
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if error is not None:
-            self._fail(error)
-
-    def _fail(self, error: BaseException) -> None:
-        self._loop.fail(error)
+            self._loop.fail(error)

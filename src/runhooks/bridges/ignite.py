@@ -19,8 +19,6 @@ from torch.optim import Optimizer  # noqa: E402
 
 
 class _IgniteValues(TorchValues):
-    """What ignite has of an iteration."""
-
     title = "ignite"
 
     def __init__(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from itertools import chain, count
 from typing import Any
 
@@ -40,7 +40,7 @@ class Hooks(LoopHooks, keras.callbacks.Callback):
     def _make_graph(self) -> BatchGraph:
         self._values = _KerasValues(self)
         self._step = 0
-        return _KerasGraph(self._values, _engine(), self._reporting)
+        return _KerasGraph(self._values)
 
     def set_model(self, model: Any) -> None:
         self._leave()
@@ -94,14 +94,14 @@ class Hooks(LoopHooks, keras.callbacks.Callback):
         model.train_function = passing
 
     def _leave(self) -> None:
-        """End a loop that another callback has left by an error, of which Keras tells nobody."""
+        """End a loop that another callback has left by an error."""
         self._loop.fail(RuntimeError("Keras has left its loop without an end"))
 
     @contextmanager
     def _reporting(self) -> Iterator[None]:
-        """Hear of errors of the batches and their data inside the ``with`` block."""
+        """Hear of errors of the batches and their data."""
         model = self.model
-        mine = model.train_function = _Reporting(model.train_function, self._fail)
+        mine = model.train_function = _Reporting(model.train_function, self._loop.fail)
         try:
             yield
         finally:
@@ -134,30 +134,23 @@ class _Reporting:
 
 
 class _KerasGraph(BatchGraph):
-    """A graph whose batches are ``reporting`` their errors while it is in use."""
+    """A graph whose batches report their errors while it is in use."""
 
-    def __init__(
-        self,
-        values: BatchValues,
-        engine: BatchEngine,
-        reporting: Callable[[], AbstractContextManager[None]],
-    ) -> None:
-        super().__init__(values, engine)
-        self._reporting = reporting
+    def __init__(self, values: _KerasValues) -> None:
+        super().__init__(values, _engine())
+        self._callback = values.callback
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
-        with super().in_use(), self._reporting():
+        with super().in_use(), self._callback._reporting():
             yield
 
 
 class _KerasValues(BatchValues):
-    """What Keras exposes of a batch."""
-
     title = "Keras"
 
     def __init__(self, callback: Hooks) -> None:
-        self._callback = callback
+        self.callback = callback
         self.logs: Mapping[str, Any] = {}
         self.epoch = 0
 
@@ -168,7 +161,7 @@ class _KerasValues(BatchValues):
         return {name: value for name, value in self.logs.items() if name != "loss"}
 
     def rates(self) -> dict[str, float]:
-        return {RATE: float(_array(self._callback.model.optimizer.learning_rate))}
+        return {RATE: float(_array(self.callback.model.optimizer.learning_rate))}
 
     def other(self, name: str) -> Callable[[], Any] | None:
         if name == RATE:
@@ -192,10 +185,10 @@ class _KerasValues(BatchValues):
     def assign(self, name: str, value: Any) -> None:
         if name != RATE:
             super().assign(name, value)
-        self._callback.model.optimizer.learning_rate = float(value)
+        self.callback.model.optimizer.learning_rate = float(value)
 
     def _weights(self) -> dict[str, Any]:
-        model = self._callback.model
+        model = self.callback.model
         if model is None:
             return {}
         prefix, found = f"{model.name}/", {}
@@ -210,9 +203,7 @@ class _KerasValues(BatchValues):
 class _SavedStates(keras.Operation):
     """The states of the hooks of a callback and the global step, as an attribute of its model.
 
-    Args:
-        callback: The callback.
-        before: That of a training before, which has counted.
+    ``before`` is that of a training before, which has counted.
     """
 
     def __init__(self, callback: Hooks, before: _SavedStates | None) -> None:

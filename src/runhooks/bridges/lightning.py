@@ -14,8 +14,6 @@ from lightning.pytorch import Callback  # noqa: E402
 
 
 class _LightningValues(TorchValues):
-    """What Lightning exposes of a batch."""
-
     title = "Lightning"
 
     def __init__(self) -> None:
@@ -40,11 +38,10 @@ class _LightningValues(TorchValues):
         return {name: it for name, it in self.metrics().items() if name in self._validated}
 
     def begin_validation(self) -> None:
-        """Keep the metrics that are there before a validation."""
         self._before = dict(self.metrics())
 
     def end_validation(self) -> dict[str, Any]:
-        """Return what a validation has logged; no batch changes those that were not there before.
+        """Return what a validation has logged; no batch changes those that are new.
 
         A metric that a batch has logged by the same name has another value object then.
         """

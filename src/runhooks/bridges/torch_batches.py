@@ -30,18 +30,17 @@ from runhooks.graph.nodes import CAPTURES, Operation, Tensor, Variable
 
 
 class TorchValues(BatchValues):
-    """What a framework over PyTorch exposes of a batch: a bridge adds the loss and the metrics."""
+    """What a framework over PyTorch exposes of a batch, but for loss and metrics."""
 
     def __init__(self) -> None:
         self._optimizers: dict[str, Optimizer] = {}
         self._rates: dict[str, Any] = {}  # as the batch began
 
     def take(self, optimizers: Mapping[str, Optimizer]) -> None:
-        """Read the learning rates of these optimizers."""
         self._optimizers, self._rates = dict(optimizers), {}
 
     def keep_rates(self) -> None:
-        """Keep the rates of the batch that begins; a scheduler may change them when it ends."""
+        """Keep the rates of the batch: a scheduler may change them when it ends."""
         self._rates = self._rates_of_all()
 
     def rates(self) -> dict[str, Any]:
@@ -88,8 +87,8 @@ class TorchValues(BatchValues):
 class TorchBatchGraph(BatchGraph):
     """A graph of ``values``, and of what ``take`` gave it: parameters, gradients, activations.
 
-    They have the names that ``rh.torch.Graph`` gives them. Gradients are as the optimizer was about
-    to apply them, or as the batch has left them if it called none.
+    They are named as by ``rh.torch.Graph``. Gradients are as the optimizer was about to apply them,
+    or as the batch has left them if it called none.
     """
 
     exposed: TorchValues
@@ -134,7 +133,7 @@ class TorchBatchGraph(BatchGraph):
 
 
 class TorchLoopHooks(LoopHooks):
-    """The base of those over PyTorch, whose values are of the class ``exposes``."""
+    """The base of those over PyTorch."""
 
     exposes: ClassVar[type[TorchValues]]
 
@@ -146,7 +145,7 @@ class TorchLoopHooks(LoopHooks):
 
 
 def listed(optimizer: Optimizer | Iterable[Optimizer]) -> list[Optimizer]:
-    """Return one optimizer or several as a list."""
+    """Return one or several as a list."""
     return [optimizer] if isinstance(optimizer, Optimizer) else list(optimizer)
 
 
@@ -170,7 +169,7 @@ class _AllTensors(BatchTensors):
 
 
 class _CapturingEngine(BatchEngine):
-    """Reads what was captured while the batch was made, of what ``objects()`` returns."""
+    """Reads what was captured of ``objects()`` while the batch was made."""
 
     def __init__(self, objects: Callable[[], TorchObjects]) -> None:
         super().__init__(ENGINE)

@@ -16,8 +16,6 @@ from transformers.trainer_callback import ExportableState  # noqa: E402
 
 
 class _TrainerValues(TorchValues):
-    """What can be had of an update that ``Trainer`` makes."""
-
     title = "Trainer"
 
     def __init__(self) -> None:
@@ -29,7 +27,6 @@ class _TrainerValues(TorchValues):
         self._put_back: Callable[[], None] | None = None
 
     def listen(self) -> None:
-        """Take what the step of the trainer returns from now on."""
         self.stop_listening()
         self._losses = []
         if self.trainer is not None:
@@ -50,22 +47,19 @@ class _TrainerValues(TorchValues):
         return self.evaluated
 
     def take_evaluated(self, step: int, metrics: Mapping[str, Any]) -> None:
-        """Take the metrics of an evaluation, and keep those that ``step`` has already."""
+        """Add the metrics of an evaluation to those of ``step``."""
         if step != self._evaluated_step:
             self.evaluated, self._evaluated_step = {}, step
         self.evaluated = {**self.evaluated, **metrics}
 
     def own_evaluations(self) -> set[str]:
-        """Return a metric of each evaluation that ``Trainer`` makes of its ``eval_dataset``."""
+        """Return a metric of each evaluation of ``eval_dataset``."""
         sets = None if self.trainer is None else self.trainer.eval_dataset
         return {f"eval_{it}_runtime" for it in sets} if isinstance(sets, dict) else {"eval_runtime"}
 
 
 def _listening(trainer: Trainer, losses: list[Any]) -> Callable[[], None]:
-    """Add to ``losses`` what ``training_step`` returns; return what ends that.
-
-    ``Trainer`` trains and logs just that. What the model returns need not be a loss at all.
-    """
+    """Add to ``losses`` what ``training_step`` returns, which is trained; return what ends that."""
     own, step = vars(trainer), trainer.training_step
     before = {name: it for name, it in own.items() if name == "training_step"}
 
@@ -83,7 +77,7 @@ def _listening(trainer: Trainer, losses: list[Any]) -> Callable[[], None]:
 
 
 def _trainer_of(state: TrainerState) -> Trainer | None:
-    """Return the trainer that calls with its ``state``: it does not pass itself to callbacks."""
+    """Return the trainer that calls with its ``state``."""
     frame = inspect.currentframe()
     while frame is not None:
         found = frame.f_locals.get("self")

@@ -23,7 +23,6 @@ import numpy as np
 from runhooks.arrays.values import read_number, read_numbers
 from runhooks.errors import add_note, call_all
 from runhooks.events import (
-    Event,
     Histogram,
     Scalars,
     SessionLog,
@@ -41,8 +40,8 @@ from runhooks.events.writing.write_queue import (
     Sink,
     WriteQueue,
 )
-from runhooks.summary.kinds.values import encode_scalar, fewer
 from runhooks.summary.message import Summary
+from runhooks.summary.values import encode_scalar, fewer
 from runhooks.summary.writer import QueuedWriter
 
 
@@ -51,11 +50,11 @@ class SummaryPoint(NamedTuple):
 
     Attributes:
         tag: Its tag; empty for a session log.
-        kind: The kind of summary: ``"scalar"``, ``"histogram"`` and so on, or ``"session_log"``.
+        kind: ``"scalar"``, ``"histogram"`` and so on, or ``"session_log"``.
         step: Its step.
         wall_time: When it was added, in seconds since the epoch.
-        value: A float for a scalar, a dict for hyperparameters, a ``SessionLog`` for a session
-            log; else as in the points of an ``events.Run``.
+        value: A float for a scalar, a dict for hyperparameters, or a ``SessionLog``; else as in
+            the points of an ``events.Run``.
     """
 
     tag: str
@@ -66,11 +65,7 @@ class SummaryPoint(NamedTuple):
 
 
 class PointSink(Sink):
-    """A sink that makes points of what is written.
-
-    Our scalars are taken as they were given, since encoding makes them float32; all else is decoded
-    from its bytes.
-    """
+    """A sink that makes points: of scalars as they were given, not float32; else of bytes."""
 
     def __init__(self) -> None:
         self._decoder = SummaryDecoder()
@@ -81,11 +76,18 @@ class PointSink(Sink):
     def write(self, batch: Batch) -> list[BaseException]:
         points: list[SummaryPoint] = []
         errors: list[BaseException] = []
-        for is_message, items in itertools.groupby(zip(*batch, strict=True), key=_is_message):
-            if is_message:
-                self._decode(items, points, errors)
-            else:
+        for is_message, items in itertools.groupby(
+            zip(*batch, strict=True), key=lambda item: item[0] is MESSAGE
+        ):
+            if not is_message:
                 _read(list(items), points, errors)
+                continue
+            for _, event, _, _ in items:
+                try:
+                    points += list(self._points(event))
+                except Exception as error:  # noqa: BLE001
+                    add_note(error, f"a summary of step {event.step} for {self.name} is lost")
+                    errors.append(error)
         try:
             self.write_points(points)
         except Exception as error:  # noqa: BLE001 (a later call raises it)
@@ -93,24 +95,10 @@ class PointSink(Sink):
             errors.append(error)
         return errors
 
-    def _decode(
-        self,
-        items: Iterator[tuple[Any, ...]],
-        points: list[SummaryPoint],
-        errors: list[BaseException],
-    ) -> None:
-        for _, event, _, _ in items:
-            try:
-                points += list(self._points(event))
-            except Exception as error:  # noqa: BLE001
-                add_note(error, f"a summary of step {event.step} for {self.name} is lost")
-                errors.append(error)
-
-    def _points(self, event: Event) -> Iterator[SummaryPoint]:
+    def _points(self, event: Any) -> Iterator[SummaryPoint]:
         at = event.step, event.wall_time
         if event.session_log is not None:
-            log = SessionLog.FromString(_serialized(event.session_log))
-            yield SummaryPoint("", SESSION_LOG, *at, log)
+            yield SummaryPoint("", SESSION_LOG, *at, SessionLog.FromString(event.session_log))
             return
         for tag, kind, value in self._values(event.summary):
             if kind != "hparams":
@@ -118,23 +106,15 @@ class PointSink(Sink):
             elif hparams := parse_hparams(value):
                 yield SummaryPoint(tag, kind, *at, hparams)
 
-    def _values(self, summary: Any) -> Iterator[TaggedValue]:
-        if not isinstance(summary, Summary):
-            yield from self._decoder.decode(_serialized(summary))
+    def _values(self, summary: bytes | Summary) -> Iterator[TaggedValue]:
+        if isinstance(summary, bytes):
+            yield from self._decoder.decode(summary)
             return
         for value in summary:
             if value.encode is encode_scalar:
                 yield TaggedValue(value.tag, "scalar", _number(value.tag, value.data))
             else:
                 yield from self._decoder.decode(Summary([value]).SerializeToString())
-
-
-def _is_message(item: tuple[Any, ...]) -> bool:
-    return item[0] is MESSAGE
-
-
-def _serialized(message: Any) -> bytes:
-    return message if isinstance(message, bytes) else message.SerializeToString()
 
 
 def _read(
@@ -180,16 +160,12 @@ class MemoryWriter(QueuedWriter):
 
     @property
     def points(self) -> list[SummaryPoint]:
-        """All points in the order they were added. Raises the error of one that failed."""
+        """All points in the order they were added; raises the error of one that failed."""
         self.flush()
         return list(self._memory.points)
 
     def columns(self, tag: str) -> Scalars:
-        """Return the points of the scalar ``tag``, as ``events.read`` does.
-
-        Raises:
-            KeyError: There is no such scalar; the message lists those that exist.
-        """
+        """Return the points of the scalar ``tag``, as ``events.read`` does, or raise KeyError."""
         scalars = [point for point in self.points if point.kind == "scalar"]
         points = [point for point in scalars if point.tag == tag]
         if not points:
@@ -218,7 +194,7 @@ class _Memory(PointSink):
 
 
 class JsonLinesWriter(QueuedWriter):
-    """Appends a line to a file for each value.
+    """Appends a line to the file ``path`` for each value.
 
     A line is an object with the fields of a ``SummaryPoint``. Images and sounds are objects whose
     ``encoded`` is a file in base64. NaN and infinities are the strings ``"NaN"``, ``"Infinity"``
@@ -226,13 +202,7 @@ class JsonLinesWriter(QueuedWriter):
     lines of its step and later ones.
 
     Only whole lines are written, also to a full disk and by several processes to a local one.
-
-    Args:
-        path: The file, which is created if missing.
-
-    Raises:
-        OSError: The file cannot be written.
-        FileNotFoundError: In a later call, if it was deleted since.
+    Raises OSError if the file cannot be written, and FileNotFoundError later, if it was deleted.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -288,7 +258,7 @@ class _JsonLines(PointSink):
 
 
 def json_point(point: SummaryPoint) -> dict[str, Any]:
-    """Return ``point`` as an object of JSON."""
+    """Return ``point`` for JSON."""
     return {**point._asdict(), "value": json_value(point.value)}
 
 
@@ -300,7 +270,6 @@ def _optional(module: str, package: str) -> ModuleType:
 
 
 def _each(point: SummaryPoint) -> Iterator[tuple[str, Any]]:
-    """Yield the elements of a batch, each with a tag."""
     if len(point.value) == 1:
         yield point.tag, point.value[0]
     else:
@@ -325,9 +294,8 @@ class MlflowWriter(QueuedWriter):
     """
 
     def __init__(self, run: Any, tracking_uri: str | None = None) -> None:
-        run_id = (
-            run if isinstance(run, str) else getattr(getattr(run, "info", None), "run_id", None)
-        )
+        info = getattr(run, "info", None)
+        run_id = run if isinstance(run, str) else getattr(info, "run_id", None)
         if not run_id:
             raise TypeError(f"run must be what mlflow.start_run returned, or its id, got {run!r}")
         super().__init__(RemoteQueue(_MlflowRun(run_id, tracking_uri)))
@@ -346,13 +314,11 @@ class _MlflowRun(PointSink):
 
     def write_points(self, points: Sequence[SummaryPoint]) -> None:
         metrics = [self._metric(point) for point in points if point.kind == "scalar"]
-        others = [point for point in points if point.kind not in ("scalar", SESSION_LOG)]
-        call_all(
-            (
-                partial(self._client.log_batch, self._run_id, metrics),
-                *(partial(self._kinds.get(point.kind, self._json), point) for point in others),
-            )
-        )
+        calls = [partial(self._client.log_batch, self._run_id, metrics)]
+        for point in points:
+            if point.kind not in ("scalar", SESSION_LOG):
+                calls.append(partial(self._kinds.get(point.kind, self._json), point))
+        call_all(calls)
 
     def _metric(self, point: SummaryPoint) -> Any:
         milliseconds = round(point.wall_time * 1000)
@@ -477,13 +443,12 @@ class _WandbRun(PointSink):
 
 
 def _flush(queue: weakref.ref[WriteQueue]) -> None:
-    living = queue()
-    if living is not None:
+    if (living := queue()) is not None:
         living.flush()
 
 
 def _rows(points: Sequence[SummaryPoint]) -> Iterator[_Row]:
-    """Yield the points that can be logged together: of one step, and each tag once."""
+    """Yield points that can be logged together: of one step, each tag once."""
     row: _Row = {}
     for point in points:
         if row and (point.tag in row or point.step != next(iter(row.values())).step):

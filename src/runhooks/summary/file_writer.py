@@ -18,7 +18,6 @@ from runhooks.events.writing.background import LINGER_SECS
 from runhooks.events.writing.event_file import EventSink, StoreQueue
 from runhooks.events.writing.write_queue import MAX_QUEUE, WriteQueue
 from runhooks.stores import is_url
-from runhooks.summary.kinds.values import kept_numbers
 from runhooks.summary.message import (
     EncodedEvent,
     checked_tag,
@@ -26,6 +25,7 @@ from runhooks.summary.message import (
     step_or_zero,
     step_snapshot,
 )
+from runhooks.summary.values import kept_numbers
 from runhooks.summary.writer import FileState, GraphLike, QueuedWriter
 
 _PRODUCER = 22  # the oldest graph version that all readers in use take
@@ -47,10 +47,9 @@ class FileOptions(NamedTuple):
 
 
 class SharedFile:
-    """An event file and the writers that have it open, for any thread.
+    """An event file and the writers that have it open.
 
-    With a file each, the ``START`` of one would hide what another writes: readers take the files of
-    a directory one after the other.
+    With a file each, the ``START`` of one would hide what another writes.
     """
 
     #: Of the open files and the cache.
@@ -69,7 +68,7 @@ class SharedFile:
         """Return the file in ``logdir`` for ``writer``, until it leaves it.
 
         With default ``options``, that is one which others have open; else a new one, made now or,
-        ``lazily``, with its first event. Raises OSError if it cannot be made.
+        ``lazily``, with its first event.
         """
         directory = identity(logdir)
         with cls.lock:
@@ -84,14 +83,13 @@ class SharedFile:
             return file
 
     def leave(self, writer: Any) -> None:
-        """Flush, and close the file if nobody else has it open; leave even if this raises."""
+        """Flush, and close the file if nobody else has it open."""
         with self.lock:
             self.writers.discard(writer)
             is_last = not self.writers
-            if is_last:
-                for directory, file in list(self._by_directory.items()):
-                    if file is self:
-                        del self._by_directory[directory]
+            for directory, file in list(self._by_directory.items()):
+                if is_last and file is self:
+                    del self._by_directory[directory]
         if is_last:
             self.queue.close()
         else:
@@ -131,29 +129,26 @@ class FileWriter(QueuedWriter):
     ``filename_suffix`` or ``on_full`` than the default, or ``flush_secs`` below 0.2, has its own,
     unless it is the first.
 
-    An error in the background is raised once by the next call, or logged if there is none; it says
-    how many events are lost. The event of that call is not written either: add it again. After
-    ``close``, methods raise RuntimeError; TensorFlow drops the event. If the file is deleted, calls
-    raise FileNotFoundError until ``reopen``.
+    An error in the background is raised once by the next call, which writes nothing: call again.
+    After ``close``, methods raise RuntimeError; TensorFlow drops the event. If the file is deleted,
+    calls raise FileNotFoundError until ``reopen``.
 
     Any thread or signal handler may call any method. In a forked child, or where it is unpickled,
-    the writer makes another file. A child that ends with ``os._exit`` has to flush or close first;
-    those of ``multiprocessing`` that end by themselves do so automatically. SIGTERM, if the program
-    has no handler, first writes what was added, once calls into C return, for at most 5 seconds.
+    the writer makes another file. A child that ends with ``os._exit`` has to flush first. SIGTERM,
+    if the program has no handler, first writes what was added, for at most 5 seconds.
 
     Args:
-        logdir: The directory, which may begin with ``~`` and is created if missing; or a URL, such
-            as ``s3://bucket/run``.
+        logdir: The directory, created if missing, or a URL, such as ``s3://bucket/run``.
         graph: A graph of runhooks or TensorFlow, or a ``GraphDef``, to write first.
         max_queue: How many events, such as scalars, may wait to be written.
-        flush_secs: Events are written 0.2 seconds after they are added and what came before is
-            encoded, or at once if this is less; in a store, after ``flush_secs``.
+        flush_secs: In a store, events are written after this; in a file, after 0.2 seconds, or at
+            once if this is less.
         graph_def: The same as ``graph``.
         filename_suffix: The end of the name of the file.
         session: Ignored, for TensorFlow's programs.
         on_full: What happens when ``max_queue`` events wait, or 256 MB of arrays: ``"wait"``
-            until they are written, ``"raise"`` ``queue.Full``, or ``"drop"`` what is added and
-            count it in ``dropped``.
+            until they are written, ``"raise"`` ``queue.Full``, or ``"drop"`` and count what is
+            added.
 
     Raises:
         OSError: No file can be created in ``logdir``.
@@ -245,13 +240,9 @@ class FileWriter(QueuedWriter):
         global_step: int | None = None,
         graph_def: AnyGraph | None = None,
     ) -> None:
-        """Add a graph for TensorBoard's graph tab; step None: 0.
+        """Add a graph for TensorBoard's graph tab, as for ``encode_graph``; step None: 0.
 
-        Either argument is a graph of runhooks or TensorFlow, or a ``GraphDef`` or its bytes.
-
-        Raises:
-            ValueError: Not exactly one of ``graph`` and ``graph_def`` is given.
-            TypeError: It is not a graph.
+        Raises ValueError unless exactly one of ``graph`` and ``graph_def`` is given.
         """
         self._add(_graph_event(graph, graph_def, step_or_zero(global_step, "the graph")))
 
@@ -260,10 +251,8 @@ class FileWriter(QueuedWriter):
     ) -> None:
         """Add a ``RunMetadata`` of TensorFlow, or its bytes, for TensorBoard's graph tab.
 
-        Of several with a ``tag``, TensorBoard shows the last.
-
-        Raises:
-            TypeError: It is neither.
+        Of several with a ``tag``, TensorBoard shows the last. Raises TypeError or
+        ValueError for anything else.
         """
         encoded = serialized(run_metadata, "run_metadata must be a message or the bytes of one")
         record = proto.text_field(1, checked_tag(tag)) + proto.bytes_field(2, encoded)
@@ -301,10 +290,9 @@ def _graph_event(graph: AnyGraph | None, graph_def: AnyGraph | None, step: int) 
 
 
 def encode_graph(graph: AnyGraph | None) -> bytes:
-    """Return the bytes of a ``GraphDef`` of ``graph``.
+    """Return the bytes of ``graph``, of runhooks or TensorFlow, as a ``GraphDef``, or of one.
 
-    That of a graph of TensorFlow has attributes and shapes; that of runhooks, names, types, inputs
-    and control inputs.
+    That of a graph of runhooks has names, types, inputs and control inputs.
 
     Raises:
         TypeError: It is not a graph.
@@ -312,26 +300,11 @@ def encode_graph(graph: AnyGraph | None) -> bytes:
     """
     as_graph_def = getattr(graph, "as_graph_def", None)
     message: Any = graph if as_graph_def is None else as_graph_def(add_shapes=True)
-    if hasattr(message, "SerializeToString"):
-        encoded: bytes = message.SerializeToString()
-        return encoded
-    if isinstance(graph, bytes):
-        return _checked(graph)
     if not hasattr(message, "get_operations"):
-        raise TypeError(
-            f"graph must be a Graph of runhooks or TensorFlow, or a GraphDef, got {graph!r}"
-        )
+        rule = "graph must be a Graph of runhooks or TensorFlow, or a GraphDef or the bytes of one"
+        return serialized(message, rule)
     nodes = [proto.bytes_field(1, _node(it)) for it in message.get_operations()]
     return b"".join((*nodes, proto.bytes_field(4, proto.varint_field(1, _PRODUCER))))
-
-
-def _checked(graph_def: bytes) -> bytes:
-    try:
-        for _ in proto.fields(graph_def):
-            pass
-    except ValueError as error:
-        raise ValueError(f"graph must be the bytes of a GraphDef: {error}") from None
-    return graph_def
 
 
 def _node(operation: Any) -> bytes:
@@ -354,8 +327,7 @@ def mark_start(
 ) -> None:
     """Write that ``session`` starts after ``step``, so that readers drop what is made again.
 
-    Once for each session and directory, and not if ``step`` is None. ``add`` writes it in place of
-    ``writer.add_session_log``.
+    Once for each session and directory, and not if ``step`` is None; by ``add``, if given.
     """
     key = _path_of(writer) if isinstance(writer, FileWriter) else id(writer)
     started = _started.setdefault(session, {})
@@ -365,11 +337,10 @@ def mark_start(
 
 
 class SessionFiles:
-    """The directories that one loop and its hooks write to by ``FileWriterCache``.
+    """The directories in which a session of a loop that resumes is marked.
 
-    A session of the loop that resumes is marked there; one that begins anew may be another trial,
-    and hides nothing. They are what the thread of the loop, or any thread if there is one loop,
-    asks the cache for, and those of writers that hooks hold.
+    They are what the thread of the loop, or any thread if there is one loop, asks
+    ``FileWriterCache`` for, and those of writers that hooks hold.
     """
 
     #: Those that have not ended. Changed inside ``SharedFile.lock``.
@@ -387,8 +358,9 @@ class SessionFiles:
             self.begun.append(weakref.ref(self))
 
     def start(self, session: RawSession, hooks: Iterable[Any]) -> None:
-        """Mark where ``session`` resumes, in all directories and in those that come later."""
+        """Mark where ``session`` resumes, also in directories that come later."""
         self._paths |= {_path_of(it): None for hook in hooks for it in _held_by(hook)}
+        # One that begins anew may be another trial, and hides nothing.
         has_resumed = session.checkpoint is not None or session.recoveries > 0
         self._session, self._step = session, session.global_step if has_resumed else None
         for path in self._paths:
@@ -432,21 +404,18 @@ def _held_by(hook: Any) -> list[FileWriter]:
 class FileWriterCache:
     """Shares one writer per directory, for any thread.
 
-    A session that resumes marks where, in each directory that its loop or hooks ask for: readers
-    leave out what was written from that step on.
+    A session that resumes makes readers leave out what was written from that step on in each
+    directory that its loop or hooks ask for.
     """
 
     _writers: ClassVar[dict[str, FileWriter]] = {}
 
     @classmethod
     def get(cls, logdir: str | os.PathLike[str]) -> FileWriter:
-        """Return the writer of ``logdir``.
+        """Return the writer of ``logdir``, or on ranks but the chief of ``rank-1`` and so on in it.
 
-        On ranks other than the chief, it is that of a directory in it, such as ``rank-1``. If it
-        was closed, or its file was deleted, it continues in a new file.
-
-        Raises:
-            OSError: No file can be made there.
+        If it was closed, or its file was deleted, it continues in a new file. Raises OSError if
+        none can be made.
         """
         writer = cls.writer(identity(os.fspath(rank_folder(place(logdir=logdir)))))
         SessionFiles.note(writer)

@@ -25,8 +25,6 @@ from runhooks.events.format.proto import (
     text_field,
 )
 
-_LEAST, _MOST = -(1 << 63), (1 << 63) - 1
-
 
 def text_tag(tag: Any) -> str:
     """Return ``tag``; raise TypeError if it is not a str."""
@@ -59,7 +57,7 @@ def checked_step(step: Any, what: object) -> int:
         number = operator.index(step)
     except (TypeError, AttributeError):  # the latter by TensorFlow
         number = operator.index(_index(step, what))
-    if not _LEAST <= number <= _MOST:
+    if not -(1 << 63) <= number < 1 << 63:
         raise ValueError(f"the step of {what} must fit in 64 bits, got {step!r}")
     return number
 
@@ -111,14 +109,27 @@ def entry(tag: str, content: bytes, metadata: Message | bytes | None = None) -> 
     return proto.bytes_field(_VALUE, content)
 
 
-def serialized(message: Any, rule: str) -> bytes:
-    """Return the bytes of ``message``, or those that it is; else raise TypeError with ``rule``."""
-    if isinstance(message, bytes):
-        return message
-    if not hasattr(message, "SerializeToString"):
-        raise TypeError(f"{rule}, got {message!r}")
-    encoded: bytes = message.SerializeToString()
-    return encoded
+def check_fields(message: bytes) -> None:
+    """Raise ValueError unless ``message`` is one of Protocol Buffers."""
+    for _ in fields(message):
+        pass
+
+
+def serialized(message: Any, rule: str, check: Callable[[bytes], object] = check_fields) -> bytes:
+    """Return the bytes of ``message``, or those that it is, if they pass ``check``.
+
+    Raises TypeError or ValueError with ``rule``.
+    """
+    if not isinstance(message, bytes):
+        if not hasattr(message, "SerializeToString"):
+            raise TypeError(f"{rule}, got {message!r}")
+        encoded: bytes = message.SerializeToString()
+        return encoded
+    try:
+        check(message)
+    except ValueError as error:
+        raise ValueError(f"{rule}, got {message[:20]!r}: {error}") from None
+    return message
 
 
 class Summary(Sequence[Value]):
@@ -135,10 +146,7 @@ class Summary(Sequence[Value]):
         return cls(value for summary in summaries for value in summary)
 
     def SerializeToString(self) -> bytes:  # noqa: N802 (Protocol Buffers\' name)
-        """Return the message in the wire format; waits for the values.
-
-        The error of a value that cannot be read has a note that names its tag.
-        """
+        """Return the message in the wire format; waits for the values."""
         return b"".join(map(_encoded, self._values))
 
     @classmethod
@@ -182,7 +190,7 @@ def _parsed(field: Field) -> Value:
         raise ValueError(f"a summary consists of fields of number 1, got one of {field.number}")
     message = as_bytes(field.value)
     content = dict(fields(message))
-    _check_fields(content.get(_METADATA, b""))
+    check_fields(as_bytes(content.get(_METADATA, b"")))
     tag = as_bytes(content.get(_TAG, b"")).decode()
     if _SIMPLE_VALUE in content:
         return Value(tag, as_float(content[_SIMPLE_VALUE]), scalar_entry)
@@ -194,27 +202,6 @@ def _encode_parsed(tag: str, message: bytes) -> bytes:
 
 
 _TENSOR, _METADATA = 8, 9
-
-
-def checked_metadata(tag: str, metadata: Message | bytes) -> bytes:
-    """Return the bytes of the ``metadata`` of ``tag``.
-
-    Raises:
-        TypeError: It is neither a message nor bytes.
-        ValueError: The bytes are not a ``SummaryMetadata``.
-    """
-    rule = f"the metadata of {tag!r} must be a SummaryMetadata or the bytes of one"
-    encoded = serialized(metadata, rule)
-    try:
-        _check_fields(encoded)
-    except ValueError as error:
-        raise ValueError(f"{rule}, got {encoded[:20]!r}: {error}") from None
-    return encoded
-
-
-def _check_fields(message: int | bytes) -> None:
-    for _ in fields(as_bytes(message)):
-        pass
 
 
 class DataClass(IntEnum):
@@ -245,17 +232,8 @@ class SummaryMetadata(NamedTuple):
         return text_field(1, plugin) + about + int_field(4, self.data_class)
 
 
-def describe(
-    metadata: Message | None, display_name: str | None, summary_description: str | None
-) -> bytes:
-    """Return ``metadata`` as bytes, with another name and description."""
-    encoded = metadata.SerializeToString() if metadata is not None else b""
-    # Of a field that comes twice, the later one counts.
-    return encoded + text_field(2, display_name or "") + text_field(3, summary_description or "")
-
-
 def tensor_entry(tag: str, tensor: bytes, metadata: Message | bytes) -> bytes:
-    """Return one entry of a summary with a ``TensorProto``."""
+    """Return an entry of a ``TensorProto``."""
     return entry(tag, proto.bytes_field(_TENSOR, tensor), metadata)
 
 
@@ -271,30 +249,19 @@ class EncodedEvent(NamedTuple):
 
 
 def summary_event(summary: bytes | Message, step: int | None) -> Event:
-    """Return an event with ``summary`` as it is now; the values of ours are not read.
-
-    Raises TypeError and ValueError for another ``summary`` or ``step``.
-    """
-    if not isinstance(summary, bytes) and not hasattr(summary, "SerializeToString"):
-        raise TypeError(
-            f"summary must be a Summary, a message or bytes, got {summary!r}; "
-            "Summary([scalar_value(tag, number)]) makes one"
+    """Return an event with ``summary`` as it is now; the values of ours are not read."""
+    what: object = summary
+    if not isinstance(summary, Summary):
+        rule = (
+            "summary must be a Summary, such as Summary([scalar_value(tag, number)]), or a message "
+            "or the bytes of a Summary"
         )
-    if isinstance(summary, bytes):
-        try:
-            Summary.FromString(summary)
-        except ValueError as error:
-            raise ValueError(
-                f"summary must be the bytes of a Summary, got {summary[:20]!r}: {error}"
-            ) from None
-    at = step_or_zero(step, summary if isinstance(summary, Summary) else "the summary")
-    if not isinstance(summary, Summary | bytes):
-        summary = summary.SerializeToString()
-    return Event(clock.wall(), at, summary)
+        what, summary = "the summary", serialized(summary, rule, Summary.FromString)
+    return Event(clock.wall(), step_or_zero(step, what), summary)
 
 
 def session_log_event(session_log: Any, step: int | None) -> Event:
-    """Return an event with ``session_log`` as it is now; raise as ``summary_event``."""
+    """Return an event with ``session_log`` as it is now."""
     if not hasattr(session_log, "status") or not hasattr(session_log, "SerializeToString"):
         raise TypeError(f"session_log must be a SessionLog, got {session_log!r}")
     at = step_or_zero(step, "the session log")

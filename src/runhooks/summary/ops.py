@@ -10,7 +10,7 @@ import math
 import re
 import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import reduce
+from functools import partial, reduce
 from inspect import isroutine
 from numbers import Number
 from operator import add
@@ -19,6 +19,7 @@ from typing import Any
 from runhooks import arguments
 from runhooks.arrays import host_form, is_array
 from runhooks.events import Message
+from runhooks.events.format.proto import text_field
 from runhooks.graph import nest
 from runhooks.graph.base import GraphKeys, get_default_graph
 from runhooks.graph.engine import Engine
@@ -26,34 +27,31 @@ from runhooks.graph.graph import Graph, own_graph
 from runhooks.graph.nodes import Effect, Operation, Placement, Tensor, Variable, cleaned_name
 from runhooks.graph.sources import EPOCH
 from runhooks.near_names import with_article
-from runhooks.summary.kinds.media import audio_value, image_value
-from runhooks.summary.kinds.values import (
+from runhooks.summary.media import audio_value, image_value
+from runhooks.summary.message import Summary, Value
+from runhooks.summary.values import (
     histogram_value,
     kept_number,
     scalar_value,
     tensor_value,
     text_value,
 )
-from runhooks.summary.message import Summary, Value, describe
 
 _log = logging.getLogger("runhooks")
 
 
-def graph_of(value: Any) -> Graph:
-    """Return the graph of the first tensor in ``value``, or the default graph."""
+def _graph_of(value: Any) -> Graph:
     found = nest.tensors(value)
     return own_graph(found[0].graph if found else None)
 
 
-def single(kind: str, name: str, value: Any) -> Any:
-    """Return what a summary of one tensor is made of: ``value`` or, unless a text, what it names.
-
-    Raises:
-        TypeError: It is no tensor, number or array, or list of these; or ``name`` is not a str.
-        ValueError: No tensor has that name; or a scalar is made of more than one number.
-    """
+def _single(kind: str, name: str, value: Any) -> Any:
+    """Return what a summary is made of: ``value``, what it names, or if it is None, ``name``."""
     what = _what(kind, name)
-    value = value if kind == "text" else _named(what, value)
+    if value is None and kind not in ("audio", "text"):
+        value = name
+    if kind != "text":
+        value = _named(what, value)
     is_known = isinstance(value, Variable) and not callable(value.initial_value)
     held = value.initial_value if is_known else value
     if isinstance(held, Mapping):
@@ -78,13 +76,8 @@ def single(kind: str, name: str, value: Any) -> Any:
     return value
 
 
-def tree(kind: str, name: str, values: Any) -> Any:
-    """Return what summaries of a pytree of tensors, or of what ``values`` names, are made of.
-
-    Raises:
-        TypeError: It is None, or has an operation or a function; or ``name`` is not a str.
-        ValueError: No tensor has that name.
-    """
+def _tree(kind: str, name: str, values: Any) -> Any:
+    """Return what summaries of a pytree of tensors, or of what ``values`` names, are made of."""
     what = _what(kind, name)
     values = _named(what, values)
     for leaf in nest.leaves(values):
@@ -117,7 +110,20 @@ def _wrong(what: str, leaf: Any) -> str:
     return f"{what} needs a tensor, its name, a number or an array, got {reprlib.repr(leaf)}{cure}"
 
 
-def summary_op(
+def _of_tensor(
+    kind: str,
+    name: str,
+    tensor: Any,
+    collections: Sequence[str] | None,
+    family: str | None,
+    make: Callable[[str, Any], Value],
+) -> Tensor:
+    """Add a summary of type ``kind`` of one tensor, or of that called ``name`` if it is None."""
+    value = _single(kind.partition("Summary")[0].lower(), name, tensor)
+    return _summary_op(kind, name, value, collections, family, lambda tag, it: [make(tag, it)])
+
+
+def _summary_op(
     kind: str,
     name: str,
     value: Any,
@@ -127,8 +133,7 @@ def summary_op(
 ) -> Tensor:
     """Add an operation that gives the summary of ``make(tag, value)``.
 
-    The tag is ``name`` under the current name scope, made unique; with a ``family``, it is
-    ``family/name``, and the family comes once more in front of the scope.
+    With a ``family``, the tag is ``family/name``, with the family once more in front of the scope.
     """
     if collections is not None and (
         isinstance(collections, str) or not isinstance(collections, Iterable)
@@ -141,32 +146,27 @@ def summary_op(
     if family is not None:
         family = cleaned_name(family, "summary")
         name = f"{family}/{name}"
-    graph = graph_of(value)
+    graph = _graph_of(value)
     tag = graph.unique_tag(name)
     if family is not None:
         tag = f"{family}/{tag}"
-    op = graph.add(
+    summary = graph.add(
         kind,
         lambda value: Summary(make(tag, value)),
         (value,),
         # or it would be found before the tensor "epoch"
         name=f"{name}_summary" if name == EPOCH else name,
         placement=Placement.HOST,
-    )
-    collect(op.outputs[0], [GraphKeys.SUMMARIES] if collections is None else collections)
-    return op.outputs[0]
+    ).outputs[0]
+    for key in [GraphKeys.SUMMARIES] if collections is None else collections:
+        graph.add_to_collection(key, summary)
+    return summary
 
 
 def is_summary(element: Any) -> bool:
     """Return whether ``element`` is a summary, or an operation that makes one."""
     op = element.op if isinstance(element, Tensor) else element
     return isinstance(op, Operation) and op.type.endswith(("Summary", "SummaryV2"))
-
-
-def collect(summary: Tensor, collections: Iterable[str]) -> None:
-    """Add ``summary`` to ``collections`` of its graph."""
-    for key in collections:
-        summary.graph.add_to_collection(key, summary)
 
 
 def scalar(
@@ -179,8 +179,7 @@ def scalar(
 
     Args:
         name: The tag, under the current name scope and made unique.
-        tensor: A tensor of one element of any real dtype, its name, or a number. None: the tensor
-            called ``name``.
+        tensor: A tensor of one element, its name, or a number. None: the tensor called ``name``.
         collections: The graph collections to add it to. None: ``GraphKeys.SUMMARIES``, where
             ``merge_all`` finds it.
         family: A prefix of the tag, by which TensorBoard groups.
@@ -189,14 +188,7 @@ def scalar(
         TypeError: ``tensor`` is something else.
         ValueError: It is more than one number, or the name of no tensor.
     """
-    return summary_op(
-        "ScalarSummary",
-        name,
-        single("scalar", name, _or_named(tensor, name)),
-        collections,
-        family,
-        lambda tag, value: [scalar_value(tag, value)],
-    )
+    return _of_tensor("ScalarSummary", name, tensor, collections, family, scalar_value)
 
 
 def scalars(
@@ -218,14 +210,13 @@ def scalars(
         TypeError: ``values`` is not made of tensors.
         ValueError: It is the name of no tensor; in a run, there is no number in it.
     """
-    values = tree("scalars", name, _or_named(values, name))
-    leaves = graph_of(values).engine.leaves
+    values = _tree("scalars", name, name if values is None else values)
 
-    def pick(value: Any) -> dict[str, Any]:
-        found = {path: leaf for path, leaf in leaves(value).items() if _is_number(leaf)}
+    def pick(leaves: dict[str, Any]) -> dict[str, Any]:
+        found = {path: leaf for path, leaf in leaves.items() if _is_number(leaf)}
         if not found:
             raise ValueError(
-                f"scalars summary {name!r} has found no single number: {_described(leaves(value))}"
+                f"scalars summary {name!r} has found no single number: {_described(leaves)}"
             )
         return found
 
@@ -238,19 +229,24 @@ def _by_path(
     name: str,
     part: tuple[str, str],
     values: Any,
-    compute: Callable[[Any], dict[str, Any]],
+    compute: Callable[[dict[str, Any]], dict[str, Any]],
     collections: Sequence[str] | None,
     family: str | None,
     make: Callable[[str, Any], Value],
 ) -> Tensor:
-    """Add a summary of what ``compute`` returns by path, tagged ``name/path``.
+    """Add a summary of what ``compute`` returns of the leaves, tagged ``name/path``.
 
     ``part`` is the type of the operation that computes it, and the end of its name.
     """
     of_part, ending = part
-    full_name = f"{cleaned_name(name, 'summary')}/{ending}"
-    computed = graph_of(values).add(of_part, compute, (values,), name=full_name).outputs[0]
-    return summary_op(
+    graph = _graph_of(values)
+    computed = graph.add(
+        of_part,
+        lambda value: compute(graph.engine.leaves(value)),
+        (values,),
+        name=f"{cleaned_name(name, 'summary')}/{ending}",
+    ).outputs[0]
+    return _summary_op(
         kind,
         name,
         computed,
@@ -258,10 +254,6 @@ def _by_path(
         family,
         lambda tag, found: [make(_tag(tag, path), it) for path, it in found.items()],
     )
-
-
-def _or_named(tensor: Any, name: str) -> Any:
-    return name if tensor is None else tensor
 
 
 def _described(leaves: dict[str, Any]) -> str:
@@ -298,12 +290,11 @@ def histogram(
     Raises:
         TypeError: ``values`` is not made of tensors.
     """
-    values = tree("histogram", name, _or_named(values, name))
-    engine = graph_of(values).engine
+    values = _tree("histogram", name, name if values is None else values)
+    engine = _graph_of(values).engine
 
-    def count(value: Any) -> dict[str, Any]:
-        leaves = engine.leaves(value).items()
-        return {path: _counted(engine, _tag(name, path), leaf) for path, leaf in leaves}
+    def count(leaves: dict[str, Any]) -> dict[str, Any]:
+        return {path: _counted(engine, _tag(name, path), it) for path, it in leaves.items()}
 
     part, make = ("HistogramCounts", "counts"), histogram_value
     return _by_path("HistogramSummary", name, part, values, count, collections, family, make)
@@ -341,14 +332,8 @@ def image(
         TypeError: As for ``scalar``.
     """
     arguments.whole(max_outputs=max_outputs)
-    return summary_op(
-        "ImageSummary",
-        name,
-        single("image", name, _or_named(tensor, name)),
-        collections,
-        family,
-        lambda tag, images: [image_value(tag, images, max_outputs)],
-    )
+    make = partial(image_value, max_outputs=max_outputs)
+    return _of_tensor("ImageSummary", name, tensor, collections, family, make)
 
 
 def audio(
@@ -374,10 +359,10 @@ def audio(
         TypeError: As for ``scalar``.
     """
     arguments.whole(max_outputs=max_outputs)
-    return summary_op(
+    return _summary_op(
         "AudioSummaryV2",
         name,
-        (single("audio", name, tensor), sample_rate),
+        (_single("audio", name, tensor), sample_rate),
         collections,
         family,
         lambda tag, given: [audio_value(tag, given[0], float(given[1]), max_outputs)],
@@ -392,14 +377,7 @@ def text(name: str, tensor: Any, collections: Sequence[str] | None = None) -> Te
         tensor: A tensor that is a str or an array of them, or the text itself.
         collections: As for ``scalar``.
     """
-    return summary_op(
-        "TextSummary",
-        name,
-        single("text", name, tensor),
-        collections,
-        None,
-        lambda tag, value: [text_value(tag, value)],
-    )
+    return _of_tensor("TextSummary", name, tensor, collections, None, text_value)
 
 
 def tensor_summary(
@@ -422,15 +400,11 @@ def tensor_summary(
         family: As for ``scalar``.
         display_name: Shown instead of the tag, in place of that of the metadata.
     """
-    metadata = describe(summary_metadata, display_name, summary_description)
-    return summary_op(
-        "TensorSummaryV2",
-        name,
-        single("tensor", name, _or_named(tensor, name)),
-        collections,
-        family,
-        lambda tag, value: [tensor_value(tag, value, metadata)],
-    )
+    metadata = b"" if summary_metadata is None else summary_metadata.SerializeToString()
+    # Of a field that comes twice, the later one counts.
+    metadata += text_field(2, display_name or "") + text_field(3, summary_description or "")
+    make = partial(tensor_value, metadata=metadata)
+    return _of_tensor("TensorSummaryV2", name, tensor, collections, family, make)
 
 
 def merge(
@@ -439,15 +413,17 @@ def merge(
     """Merge the summaries ``inputs`` into one; raise ValueError if there are none."""
     if not inputs:
         raise ValueError("inputs must hold at least one summary, got none")
-    op = graph_of(inputs).add(
+    graph = _graph_of(inputs)
+    merged = graph.add(
         "MergeSummary",
         Summary.merge,
         (list(inputs),),
         name=name or "Merge/MergeSummary",
         placement=Placement.HOST,
-    )
-    collect(op.outputs[0], collections or ())
-    return op.outputs[0]
+    ).outputs[0]
+    for key in collections or ():
+        graph.add_to_collection(key, merged)
+    return merged
 
 
 def merge_all(
@@ -455,7 +431,7 @@ def merge_all(
 ) -> Tensor | None:
     """Merge the summaries in the collection ``key`` of the default graph; None if there are none.
 
-    If ``scope`` is given, only those whose names begin with a match of this regular expression.
+    ``scope``: only those whose names begin with a match of this regular expression.
     """
     collected = get_default_graph().get_collection(key)
     if scope is not None:
@@ -474,7 +450,7 @@ def gradient_norms(
         rh.summary.gradient_norms("grads")  # "gradient_norm", "gradient_norm/dense", ...
         rh.summary.gradient_norms("gradients/model")  # of a graph of rh.torch
 
-    On JAX the step is compiled a second time, to return its gradients.
+    On JAX the step is compiled a second time.
 
     Args:
         gradients: A tensor that is a pytree of arrays, its name, or a pytree of tensors.
@@ -487,11 +463,10 @@ def gradient_norms(
         TypeError: ``gradients`` is not made of tensors.
         ValueError: It is the name of no tensor.
     """
-    gradients = tree("gradient norms", name, gradients)
-    engine, is_captured = graph_of(gradients).engine, _is_captured(gradients)
+    gradients = _tree("gradient norms", name, gradients)
+    engine, is_captured = _graph_of(gradients).engine, _is_captured(gradients)
 
-    def norms(value: Any) -> dict[str, Any]:
-        leaves = engine.leaves(value)
+    def norms(leaves: dict[str, Any]) -> dict[str, Any]:
         layers: dict[str, dict[Any, Any]] = {}
         for path, leaf in leaves.items():
             square, key = engine.sum_of_squares(leaf), id(leaf) if is_captured else path
@@ -504,10 +479,7 @@ def gradient_norms(
 
 
 def _is_captured(gradients: Any) -> bool:
-    """Return whether an array that is found twice is of a shared parameter.
-
-    What a step returns may be one array for two, such as two biases that are added up.
-    """
+    """Whether an array found twice is of a shared parameter; a step may return one for two."""
     found = nest.tensors(gradients)
     return bool(found) and all(it.op.effect is Effect.STEP_CAPTURE for it in found)
 

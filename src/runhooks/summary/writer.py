@@ -15,22 +15,7 @@ from runhooks.arrays.values import NUMBERS
 from runhooks.errors import add_note, call_all, error_text
 from runhooks.events import Message, SessionStatus
 from runhooks.events.writing.write_queue import WriteQueue
-from runhooks.summary.kinds.media import clip_value, picture_value
-from runhooks.summary.kinds.plugins import (
-    Chart,
-    custom_scalars_value,
-    hparams_values,
-    mesh_values,
-    pr_curve_value,
-)
-from runhooks.summary.kinds.values import (
-    histogram_value,
-    kept_number,
-    kept_numbers,
-    scalar_value,
-    tensor_value,
-    text_value,
-)
+from runhooks.summary.media import clip_value, picture_value
 from runhooks.summary.message import (
     Summary,
     checked_step,
@@ -41,6 +26,21 @@ from runhooks.summary.message import (
     step_or_zero,
     step_snapshot,
     summary_event,
+)
+from runhooks.summary.plugins import (
+    Chart,
+    custom_scalars_value,
+    hparams_values,
+    mesh_values,
+    pr_curve_value,
+)
+from runhooks.summary.values import (
+    histogram_value,
+    kept_number,
+    kept_numbers,
+    scalar_value,
+    tensor_value,
+    text_value,
 )
 
 
@@ -80,9 +80,9 @@ class GraphLike(Protocol):
 class Writer(ClosedAtEnd):
     """Base class of summary writers; subclasses decide where to write.
 
-    Arrays may come from NumPy, JAX, PyTorch, TensorFlow or any library registered with
-    ``runhooks.arrays.register``, on any device, in any real dtype, including bfloat16, or be lists
-    of numbers. They are written as they are at the call, and read in the background.
+    Arrays may be of NumPy, JAX, PyTorch, TensorFlow or any library registered with
+    ``runhooks.arrays.register``, on any device, of any real dtype, bfloat16 too, or lists of
+    numbers. They are written as they are at the call, and read in the background.
 
     ``tag`` is a non-empty str; ``step`` a 64-bit integer, or an array of one. A shape, dtype or
     structure that cannot be written raises TypeError or ValueError; if it is found only when the
@@ -116,8 +116,7 @@ class Writer(ClosedAtEnd):
 
     def scalar(self, tag: str, value: Any, step: int) -> None:
         """Write ``value``, a number or an array of size 1, as float32."""
-        at = step_for(tag, step)
-        self.add_summary(Summary([scalar_value(tag, value)]), at)
+        self.add_summary(Summary([scalar_value(tag, value)]), step_for(tag, step))
 
     def scalars(self, values: Mapping[str, Any], step: int) -> None:
         """Write several numbers of one step, by tag, as ``scalar`` does."""
@@ -126,32 +125,27 @@ class Writer(ClosedAtEnd):
         self.add_summary(Summary(itertools.starmap(scalar_value, numbers.items())), at)
 
     def histogram(self, tag: str, values: Any, step: int) -> None:
-        """Write how ``values`` are distributed; they are as for ``histogram_value``."""
-        at = step_for(tag, step)
-        self.add_summary(Summary([histogram_value(tag, values)]), at)
+        """Write how ``values`` are distributed, as for ``histogram_value``."""
+        self.add_summary(Summary([histogram_value(tag, values)]), step_for(tag, step))
 
     def image(self, tag: str, image: Any, step: int, data_format: str | None = None) -> None:
         """Write an image, or a batch of images under one tag, as for ``picture_value``."""
-        at = step_for(tag, step)
-        self.add_summary(Summary([picture_value(tag, image, data_format)]), at)
+        self.add_summary(Summary([picture_value(tag, image, data_format)]), step_for(tag, step))
 
     def audio(self, tag: str, samples: Any, step: int, sample_rate: float) -> None:
         """Write an audio clip, or a batch of clips under one tag, as for ``clip_value``."""
-        at = step_for(tag, step)
-        self.add_summary(Summary([clip_value(tag, samples, sample_rate)]), at)
+        self.add_summary(Summary([clip_value(tag, samples, sample_rate)]), step_for(tag, step))
 
     def text(self, tag: str, text: Any, step: int) -> None:
         """Write ``text``, a str or an array of them, as for ``text_value``."""
-        at = step_for(tag, step)
-        self.add_summary(Summary([text_value(tag, text)]), at)
+        self.add_summary(Summary([text_value(tag, text)]), step_for(tag, step))
 
     def tensor(self, tag: str, value: Any, step: int) -> None:
         """Write an array as it is, as for ``tensor_value``; TensorBoard has no page for it.
 
         ``events.read`` returns dtypes that NumPy lacks, such as bfloat16, as float32.
         """
-        at = step_for(tag, step)
-        self.add_summary(Summary([tensor_value(tag, value)]), at)
+        self.add_summary(Summary([tensor_value(tag, value)]), step_for(tag, step))
 
     def hparams(
         self,
@@ -161,8 +155,8 @@ class Writer(ClosedAtEnd):
     ) -> None:
         """Write the hyperparameters of this run and its metrics, as for ``hparams_values``.
 
-        Without metrics, call this at the start of a run: TensorBoard then shows the last value of
-        each of its scalars. ``step`` must be given with metrics, which are written as scalars too.
+        Without metrics, TensorBoard shows the last value of each scalar that comes later. With
+        them, which are written as scalars too, ``step`` must be given.
         """
         values = hparams_values(hparams, {} if metrics is None else metrics)
         checked = checked_step if metrics else step_or_zero
@@ -178,9 +172,8 @@ class Writer(ClosedAtEnd):
         weights: Any = None,
     ) -> None:
         """Write the precision-recall curve of a binary classifier, as for ``pr_curve_value``."""
-        at = step_for(tag, step)
         value = pr_curve_value(tag, labels, predictions, num_thresholds, weights)
-        self.add_summary(Summary([value]), at)
+        self.add_summary(Summary([value]), step_for(tag, step))
 
     def mesh(
         self,
@@ -191,9 +184,9 @@ class Writer(ClosedAtEnd):
         faces: Any = None,
         config: Mapping[str, Any] | None = None,
     ) -> None:
-        """Write a point cloud, or a mesh of triangles, or a batch, as for ``mesh_values``."""
-        at = step_for(tag, step)
-        self.add_summary(Summary(mesh_values(tag, vertices, colors, faces, config)), at)
+        """Write a point cloud, a mesh of triangles, or a batch, as for ``mesh_values``."""
+        values = mesh_values(tag, vertices, colors, faces, config)
+        self.add_summary(Summary(values), step_for(tag, step))
 
     def custom_scalars(self, layout: Mapping[str, Mapping[str, Chart]] | Message) -> None:
         """Write which scalars TensorBoard shows together, as for ``custom_scalars_value``."""
@@ -201,12 +194,10 @@ class Writer(ClosedAtEnd):
 
 
 class FileState:
-    """What is in a file already, and need not be written again.
+    """What is in a file already.
 
-    Attributes:
-        start: The step of a ``START`` that nothing of that step or later came after, if any.
-        starts: How many were written.
-        graphs: The graphs that are in the file.
+    ``start`` is the step of a ``START`` that nothing of that step or later came after, if any;
+    ``starts`` how many were written.
     """
 
     __slots__ = ("graphs", "start", "starts")
@@ -234,7 +225,7 @@ class QueuedWriter(Writer):
 
     @property
     def starts(self) -> int:
-        """How often it, or another writer of its file, has written that a session starts."""
+        """How often a session has started in its file."""
         return self._state.starts
 
     def scalar(self, tag: str, value: Any, step: int) -> None:

@@ -83,7 +83,7 @@ class TensorShape(NamedTuple):
 
 
 class TensorProto:
-    """A tensor, with the fields that ``make_ndarray`` of TensorBoard or TensorFlow reads."""
+    """A tensor, with the fields that ``make_ndarray`` of TensorBoard reads."""
 
     version_number = 0
     #: The numbers are in ``tensor_content`` instead.
@@ -99,7 +99,7 @@ class TensorProto:
         self.tensor_content = b"" if is_text else array.tobytes()
 
     def numpy(self) -> NDArray[Any]:
-        """Return it as an array; of bytes objects if it is a tensor of strings."""
+        """Return it as an array; strings as bytes objects."""
         return self._array
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
@@ -119,8 +119,7 @@ class TensorEvent(NamedTuple):
 
 _FLOAT, _DOUBLE = 1, 2
 
-# The types of data, and what they are for ``events.read``, unless the tag belongs to the plugin of
-# that name: then they were written as tensors.
+# What types of data are for ``events.read``. Of the plugin of that name, they are tensors.
 _KINDS = {"images": "image", "audio": "audio", "histograms": "histogram", "scalars": "scalar"}
 _TENSORS = "tensors"
 
@@ -128,15 +127,14 @@ _TENSORS = "tensors"
 class EventAccumulator:
     """The event files of one directory, not of those in it, or one file, after ``Reload``.
 
-    It has TensorBoard's methods for scalars, histograms, images, audio and tensors, and keeps all
-    points, whatever ``size_guidance`` says. Tags are sorted. A restarted session drops tensors too,
-    and a damaged record is skipped. For all else, use ``events.read``.
+    It keeps all points, whatever ``size_guidance`` says. Tags are sorted, and a damaged record is
+    skipped. For all else, use ``events.read``.
 
     A tag of which a part was written as tensors, as by TensorFlow 2, is among the tensors;
     ``Scalars``, ``Histograms``, ``Images`` and ``Audio`` have all of its points, too.
 
     With ``purge_orphaned_data`` a session that restarts at a step drops what was written from that
-    step on before.
+    step on before, tensors too.
     """
 
     def __init__(
@@ -178,7 +176,7 @@ class EventAccumulator:
         """Return the numbers of ``tag``. Raises KeyError, as those below, if there is none."""
         self._find("scalars", tag)
         steps, values, wall_times = (column.tolist() for column in self._contents.scalars(tag))
-        # Of many new objects none is garbage: looking for some takes five times as long as this.
+        # Looking for garbage among many new objects takes five times as long as this.
         was_enabled = gc.isenabled()
         gc.disable()
         try:
@@ -229,7 +227,6 @@ class EventAccumulator:
         return list(map(TensorEvent, wall_times.tolist(), steps.tolist(), tensors))
 
     def _type(self, kind: str, tag: str) -> str:
-        """Return the type of data that ``tag`` has for TensorBoard."""
         of = next((of for of, known in _KINDS.items() if known == kind), _TENSORS)
         return _TENSORS if self._contents.metadata.of(tag).plugin == of else of
 

@@ -24,12 +24,8 @@ _Number = TypeVar("_Number", int, float)
 class FileWriter(EventFileWriter):
     """An event file in ``log_dir``, as ``SummaryWriter.file_writer`` has one.
 
-    It is ``runhooks.summary.FileWriter`` with times that the caller may give. ``max_queue``,
-    ``flush_secs`` and ``filename_suffix`` are those of ``SummaryWriter``.
-
-    Raises:
-        OSError: No file can be made in ``log_dir``.
-        TypeError, ValueError: An argument is wrong or out of range.
+    It is ``runhooks.summary.FileWriter`` with times that the caller may give. Arguments and errors
+    are those of ``SummaryWriter``.
     """
 
     def __init__(

@@ -29,7 +29,7 @@ from runhooks.summary import (
     tensor_value,
     text_value,
 )
-from runhooks.summary.kinds.media import video_value
+from runhooks.summary.media import video_value
 
 __all__ = [
     "AsyncWriter",
@@ -113,7 +113,7 @@ class MetricWriter:
 
 
 class SummaryWriter(MetricWriter):
-    """Writes an event file in ``logdir``, in the background. Raises OSError if it cannot."""
+    """Writes an event file in ``logdir``, in the background, or raises OSError."""
 
     def __init__(self, logdir: str | os.PathLike[str]) -> None:
         self._writer = FileWriter(logdir)
@@ -128,8 +128,7 @@ class SummaryWriter(MetricWriter):
             # As CLU does, which TensorBoard shows as an empty cell.
             self._writer.hparams({name: "" if it is None else it for name, it in flat})
         elif method == "write_scalars":
-            step, scalars = args
-            self._writer.scalars(scalars, step)
+            self._writer.scalars(args[1], args[0])
         else:
             step, values = args
             made: list[Value] = []
@@ -176,7 +175,7 @@ class LoggingWriter(MetricWriter):
         elif method == "write_texts":
             lines = [f"text {tag}: {text}" for tag, text in values.items()]
         else:
-            shapes = (f"{tag} of shape {np.shape(it)}" for tag, it in values.items())
+            shapes = [f"{tag} of shape {np.shape(it)}" for tag, it in values.items()]
             lines = [f"{method.removeprefix('write_')}: {', '.join(shapes)}"]
         for line in lines:
             _logger.info("%s[%d] %s", self._prefix, step, line)
@@ -196,9 +195,8 @@ class MultiWriter(MetricWriter):
 class AsyncWriter(MetricWriter):
     """Passes everything on to ``writer`` in a thread, with the values of the call.
 
-    An error of ``writer`` is raised once, by a later call, which is passed on all the same, or by
-    ``flush`` or ``close``. Any thread or signal handler may call any method, and a forked child
-    too.
+    An error of ``writer`` is raised once, by a later call, which is passed on all the same. Any
+    thread or signal handler may call any method, and a forked child too.
     """
 
     def __init__(self, writer: MetricWriter) -> None:
@@ -253,9 +251,9 @@ def create_default_writer(
 
     Args:
         logdir: The directory of the event file; None: only log.
-        just_logging: Whether to only log, as in processes that are not the first.
+        just_logging: Whether to only log, as on ranks but the first.
         asynchronous: Whether to log in a thread, which waits for the numbers.
-        collection: The name of a directory in ``logdir``, which stands in log lines too.
+        collection: A directory in ``logdir``, which stands in log lines too.
     """
     logs: MetricWriter = LoggingWriter(collection)
     if asynchronous:
@@ -266,11 +264,11 @@ def create_default_writer(
 
 
 def write_values(writer: MetricWriter, step: int, metrics: Mapping[str, Any]) -> None:
-    """Write each of ``metrics`` with the method of ``writer`` for what it is.
+    """Write each of ``metrics``, a dict by tag, with the method of ``writer`` for what it is.
 
-    They are, by tag, numbers, arrays of size 1, or a ``Scalar``, ``Summary``, ``Image``, ``Audio``,
-    ``Text``, ``Histogram`` or ``HyperParam`` of ``clu.values``, or of a class with that name and
-    the same fields. Raises TypeError for anything else.
+    They are numbers, arrays of size 1, or a ``Scalar``, ``Summary``, ``Image``, ``Audio``,
+    ``Text``, ``Histogram`` or ``HyperParam`` of ``clu.values``, or of a class of that name with the
+    same fields. Raises TypeError for anything else.
     """
     found: dict[tuple[str, Any], dict[str, Any]] = {}
     for tag, value in metrics.items():
@@ -295,7 +293,7 @@ def write_values(writer: MetricWriter, step: int, metrics: Mapping[str, Any]) ->
 
 @contextmanager
 def ensure_flushes(*writers: MetricWriter) -> Iterator[MetricWriter]:
-    """Flush ``writers`` at the end of the ``with`` block, which gets the first of them."""
+    """Flush ``writers`` at the end of the ``with`` block, which gets the first."""
     try:
         yield writers[0]
     finally:

@@ -32,11 +32,11 @@ from runhooks.summary import (
     pr_curve_value,
     tensor_value,
 )
-from runhooks.summary.kinds.media import video_value
-from runhooks.summary.kinds.projector import Embedding, write_embedding
-from runhooks.summary.kinds.values import Bins, counted_histogram_value, kept_number
-from runhooks.summary.kinds.values import scalar_value as number_value
+from runhooks.summary.media import video_value
 from runhooks.summary.message import text_tag
+from runhooks.summary.projector import Embedding, write_embedding
+from runhooks.summary.values import Bins, counted_histogram_value, kept_number
+from runhooks.summary.values import scalar_value as number_value
 from runhooks.summary.writer import ClosedAtEnd
 from runhooks.tensorboard.file_writer import FileWriter, NoFileWriter, step_and_time
 
@@ -47,12 +47,9 @@ _ENCODED = {"%": "%25", "/": "%2f", "\\": "%5c"}
 class SummaryWriter(ClosedAtEnd):
     """Writes event files in ``log_dir`` with the methods of ``torch.utils.tensorboard``.
 
-    Calls return before anything is encoded or written, and do not wait for a device: an array is
-    kept as it is at the call, and read in the background. Wrong arguments raise at the call; what
-    goes wrong in the background is raised, once, by a later call.
-
-    Arrays may be of PyTorch, NumPy, JAX or TensorFlow, or lists of numbers. ``global_step`` is what
-    ``int`` takes (None: 0), ``walltime`` in seconds since the epoch (None: now).
+    Arrays are those of ``runhooks.summary.Writer``, and written as there. What goes wrong in the
+    background is raised, once, by a later call. ``global_step`` is what ``int`` takes (None: 0),
+    ``walltime`` in seconds since the epoch (None: now).
 
     ``file_writer`` is the file of the run, and ``all_writers`` has it and those of the sub-runs by
     directory; both are None when they are closed.
@@ -94,7 +91,7 @@ class SummaryWriter(ClosedAtEnd):
         self.file_writer: FileWriter | None = None
         self.all_writers: dict[str, FileWriter] | None = None
         self._sub_runs: dict[tuple[str, str], FileWriter] = {}  # by main tag and tag
-        self._start: int | None = None  # the step from which on sub-runs drop what is there
+        self._start: int | None = None  # from there on sub-runs drop what they have
         self._started: set[str] = set()
         self._get_file_writer()
 
@@ -146,11 +143,8 @@ class SummaryWriter(ClosedAtEnd):
         if is_plain:
             writer.put(tag, value, *step_and_time(global_step, walltime))
             return
-        about = SummaryMetadata(
-            plugin_name="scalars" if new_style else "",
-            display_name=display_name,
-            summary_description=summary_description,
-        )
+        plugin = "scalars" if new_style else ""
+        about = SummaryMetadata(plugin, b"", display_name, summary_description)
         dtype = ("float64" if double_precision else "float32") if new_style else None
         self._add(number_value(tag, value, about, dtype), global_step, walltime)
 
@@ -163,7 +157,7 @@ class SummaryWriter(ClosedAtEnd):
     ) -> None:
         """Add numbers that TensorBoard shows in one chart, each in a sub-run ``main_tag_key``.
 
-        ``/`` of ``main_tag`` becomes ``_`` in the name of the sub-run.
+        ``/`` of ``main_tag`` becomes ``_`` there.
         """
         text_tag(main_tag)
         if not isinstance(tag_scalar_dict, Mapping):
@@ -220,7 +214,7 @@ class SummaryWriter(ClosedAtEnd):
         walltime: float | None = None,
         dataformats: str = "CHW",
     ) -> None:
-        """Add an image with 1 to 4 channels, of uint8, or of another dtype from 0.0 to 1.0.
+        """Add an image with 1 to 4 channels: uint8, or another dtype from 0.0 to 1.0.
 
         ``dataformats``: ``"CHW"``, ``"HWC"``, ``"HW"``, or as of ``add_images``.
         """
@@ -271,9 +265,8 @@ class SummaryWriter(ClosedAtEnd):
     ) -> None:
         """Add a batch of videos as one animated GIF, ``fps`` frames a second.
 
-        ``[N, frames, channels, height, width]`` with 1 or 3 channels, otherwise as for
-        ``add_image``. ``dataformats``: the letters of ``"NTCHW"`` in any order. Raises ImportError
-        without Pillow.
+        ``[N, frames, 1 or 3 channels, height, width]``, else as for ``add_image``; ``dataformats``:
+        these axes in any order. Raises ImportError without Pillow.
         """
         self._add(video_value(tag, vid_tensor, fps, dataformats), global_step, walltime)
 
@@ -285,10 +278,9 @@ class SummaryWriter(ClosedAtEnd):
         sample_rate: int = 44100,
         walltime: float | None = None,
     ) -> None:
-        """Add a clip of sound, of ``sample_rate`` frames a second.
+        """Add a clip of sound, of ``sample_rate`` frames a second, as for ``summary.clip_value``.
 
-        It is ``[frames]``, ``[1, frames]``, or ``[frames, channels]`` with at most 8 channels:
-        int16, or floats from -1.0 to 1.0; what is beyond is cut off.
+        ``[frames]``, ``[1, frames]`` or ``[frames, channels]``: int16, or floats from -1.0 to 1.0.
         """
         self._add(clip_value(tag, snd_tensor, sample_rate), global_step, walltime)
 
@@ -319,8 +311,7 @@ class SummaryWriter(ClosedAtEnd):
     ) -> None:
         """Add the precision-recall curve of a binary classifier, of at most 127 thresholds.
 
-        ``labels`` are bools, or 0 and 1; ``predictions`` 0.0 to 1.0; ``weights``, if any, one for
-        each or one for all.
+        ``labels`` are 0 and 1, ``predictions`` 0.0 to 1.0; else as for ``summary.pr_curve_value``.
         """
         thresholds = min(num_thresholds, _MOST_THRESHOLDS)
         value = pr_curve_value(tag, labels, predictions, thresholds, weights)
@@ -336,11 +327,9 @@ class SummaryWriter(ClosedAtEnd):
         global_step: Any = None,
         walltime: float | None = None,
     ) -> None:
-        """Add a batch of point clouds, or of meshes of triangles.
+        """Add point clouds, or meshes of triangles, as for ``summary.mesh_values``.
 
-        ``vertices``: ``[N, vertices, 3]``. ``colors``: ``[N, vertices, 3]``, 0 to 255. ``faces``:
-        ``[N, faces, 3]``, the vertices of each triangle. ``config_dict``: classes of three.js and
-        their options.
+        ``vertices`` and ``colors``, 0 to 255: ``[N, vertices, 3]``. ``faces``: ``[N, faces, 3]``.
         """
         values = mesh_values(tag, vertices, colors, faces, config_dict)
         self._add(values, global_step, walltime)
@@ -366,10 +355,7 @@ class SummaryWriter(ClosedAtEnd):
     def add_custom_scalars_marginchart(
         self, tags: Sequence[str], category: str = "default", title: str = "untitled"
     ) -> None:
-        """Add a layout with one chart, of a line in a band.
-
-        ``tags`` are three: of the line, the lower bound and the upper bound.
-        """
+        """Add a layout with one chart, of a line in a band: ``[value, lower, upper]``."""
         self.add_custom_scalars({category: {title: ["Margin", tags]}})
 
     def add_hparams(
@@ -382,12 +368,10 @@ class SummaryWriter(ClosedAtEnd):
         *,
         name: str | None = None,
     ) -> None:
-        """Add hyperparameters and what came of them, in a sub-run of its own.
+        """Add hyperparameters and metrics by name, as for ``summary.hparams_values``.
 
-        ``hparam_dict`` has bools, numbers, strs, functions (their names) or arrays of one number,
-        by name; anything else is written as its ``str``. ``metric_dict`` has numbers by tag,
-        written at ``global_step``. ``hparam_domain_discrete`` has all values that a hyperparameter
-        may have, by name. The sub-run is ``run_name`` (tensorboardX: ``name``), else the time.
+        Hyperparameters are bools, numbers or strs; metrics, numbers. They go to a sub-run:
+        ``run_name`` (tensorboardX: ``name``), else the time.
         """
         values = hparams_values(hparam_dict, metric_dict, hparam_domain_discrete)
         step, wall_time = step_and_time(global_step, None)
@@ -410,8 +394,7 @@ class SummaryWriter(ClosedAtEnd):
         """Write points, labels and pictures for TensorBoard's projector, as files in the run.
 
         ``mat``: ``[N, dimensions]``. ``metadata``: a label for each, or several, which
-        ``metadata_header`` names. ``label_img``: ``[N, channels, height, width]`` with 1 or 3
-        channels. ``tag``: the name.
+        ``metadata_header`` names. ``label_img``: ``[N, 1 or 3 channels, height, width]``.
         """
         step = str(0 if global_step is None else global_step).zfill(5)
         folder = f"{step}/{''.join(_ENCODED.get(letter, letter) for letter in tag)}"
@@ -429,9 +412,9 @@ class SummaryWriter(ClosedAtEnd):
     ) -> None:
         """Add the graph of a module of PyTorch, which runs once, in evaluation mode.
 
-        ``input_to_model`` is a tensor, or a tuple of arguments; ``verbose`` prints the graph;
-        without ``use_strict_trace`` the module may return lists and dicts. Raises ImportError
-        without PyTorch or TensorBoard, RuntimeError if the module cannot be traced.
+        ``input_to_model``: a tensor or a tuple of arguments. ``verbose``: print the graph. Without
+        ``use_strict_trace`` the module may return lists and dicts. Raises ImportError without
+        PyTorch or TensorBoard, RuntimeError if the module cannot be traced.
         """
         try:
             from runhooks.engines.torch.engine import module_graph
@@ -459,15 +442,12 @@ class SummaryWriter(ClosedAtEnd):
         self._get_file_writer().add_session_log(session_log, global_step)
 
     def flush(self) -> None:
-        """Return when everything added before is written, in all sub-runs too.
-
-        Raises the first error of the background, if any.
-        """
+        """Return when everything added before is written, in all sub-runs too."""
         if self.all_writers is not None:
             call_all(writer.flush for writer in self.all_writers.values())
 
     def close(self) -> None:
-        """Flush, and close all files, even if that raises; closing twice is fine."""
+        """Flush, and close all files; closing twice is fine."""
         if self.all_writers is not None:
             writers, self.file_writer, self.all_writers = self.all_writers, None, None
             self._sub_runs.clear()
@@ -487,11 +467,9 @@ class SummaryWriter(ClosedAtEnd):
 
     def _open_group(self, main_tag: str, tag: str) -> FileWriter:
         directory = f"{self._get_file_writer().get_logdir()}/{main_tag.replace('/', '_')}_{tag}"
-        writers = self.all_writers
-        assert writers is not None, "the line above has opened it"
-        if directory not in writers:
-            writers[directory] = self._open_sub_run(directory)
-        writer = self._sub_runs[main_tag, tag] = writers[directory]
+        assert self.all_writers is not None, "the line above has opened it"
+        writer = self.all_writers.get(directory) or self._open_sub_run(directory)
+        self.all_writers[directory] = self._sub_runs[main_tag, tag] = writer
         return writer
 
     def _open_sub_run(self, directory: str) -> FileWriter:
@@ -506,10 +484,10 @@ class SummaryWriter(ClosedAtEnd):
         return self._file_kind(directory, self.max_queue, self.flush_secs, self.filename_suffix)
 
     def _add(self, value: Value | list[Value], global_step: Any, walltime: float | None) -> None:
-        values = value if isinstance(value, list) else [value]
-        for one in values:
+        summary = Summary(value if isinstance(value, list) else [value])
+        for one in summary:
             text_tag(one.tag)
-        self.add_summary(Summary(values), global_step, walltime)
+        self.add_summary(summary, global_step, walltime)
 
 
 def _default_directory(comment: str) -> str:

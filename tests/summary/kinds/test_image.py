@@ -12,7 +12,7 @@ from tensorboard.compat.proto import summary_pb2
 from tensorboard.util.tensor_util import make_ndarray
 
 from runhooks.summary import Summary, image_value, picture_value
-from runhooks.summary.kinds.media import encode_png
+from runhooks.summary.media import encode_png
 from tests.summary.conftest import Late
 
 rng = np.random.default_rng(0)
@@ -185,8 +185,8 @@ def test_brightness_beyond_the_range_is_told_once(writer, caplog) -> None:
     assert len(writer.values) == 3
     assert [record.getMessage() for record in caplog.records] == [
         "image 'bright' has 1 NaN and 0 infinite values, shown red (said once for a tag)",
-        "image 'bright' has values from -1 to 255, beyond 0.0 to 1.0: cut off "
-        "(said once for a tag)",
+        "image 'bright' has values from -1 to 255, beyond 0.0 to 1.0: cut off; convert 0 to 255 "
+        "to uint8 (said once for a tag)",
     ]
 
 

@@ -28,10 +28,10 @@ from runhooks.summary.message import (
     DataClass,
     SummaryMetadata,
     Value,
-    checked_metadata,
     checked_tag,
     entry,
     nbytes_of,
+    serialized,
     tensor_entry,
 )
 
@@ -40,7 +40,6 @@ Check = Callable[[str, tuple[int, ...], np.dtype[Any]], None]
 
 _logger = logging.getLogger("runhooks")
 _warned: set[tuple[str, str, str]] = set()
-_ROUNDING = 0.01
 _NOT_REAL = "cUSOMmT"
 
 
@@ -56,13 +55,12 @@ class Kept:
         return nbytes_of(self.values)
 
     def read(self) -> NDArray[Any]:
-        """Return an array of NumPy, bfloat16 too; waits for the device. Raises as ``keep``."""
+        """Return an array of NumPy; waits for the device. Raises as ``keep``."""
         array = to_numpy(self.values)
         self.verify(self.values, array.shape, array.dtype)
         return array
 
     def verify(self, given: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-        """Raise as ``keep`` for the form of what was ``given``."""
         if dtype.kind in _NOT_REAL or dtype.names:
             raise TypeError(
                 f"{self.what} must hold real numbers, got {type(given).__name__} of dtype {dtype}"
@@ -76,9 +74,7 @@ def keep(what: str, values: Any, check: Check | None = None) -> Kept:
 
     ``check`` is called when their shape and dtype are known: now, or when they are read.
 
-    Raises:
-        TypeError: They are not real numbers, or cannot be kept. Errors begin with ``what``.
-        ValueError: They are a list whose elements have different shapes.
+    Raises TypeError or ValueError, beginning with ``what``, if they are no array of real numbers.
     """
     now, form = _kept_form(what, values)
     kept = Kept(what, now, check)
@@ -88,7 +84,7 @@ def keep(what: str, values: Any, check: Check | None = None) -> Kept:
 
 
 def _kept_form(what: str, values: Any) -> tuple[Any, tuple[tuple[int, ...], np.dtype[Any]] | None]:
-    """Return ``values`` as they are now, and their shape and dtype if known; raise as ``keep``."""
+    """Return ``values`` as they are now, and their shape and dtype if known."""
     try:
         now = snapshot(values)
         return now, host_form(now)
@@ -108,40 +104,21 @@ def as_float(array: NDArray[Any]) -> NDArray[Any]:
     return array.astype(np.float64 if array.dtype.itemsize > 4 else np.float32, copy=False)
 
 
-# Each warns once for a kind and tag.
-
-
-def warn_of_non_finite(kind: str, tag: str, nans: int, infinities: int, fate: str) -> None:
-    """Warn of numbers that are not finite, and of their ``fate``, such as ``"left out"``."""
-    if nans or infinities:
-        _warn(kind, tag, "%d NaN and %d infinite values, %s", nans, infinities, fate)
-
-
 def finite_in(kind: str, tag: str, numbers: NDArray[Any], fate: str) -> NDArray[np.bool_]:
-    """Return which of ``numbers`` are finite; warn of the others."""
+    """Return which of ``numbers`` are finite; warn of the others, and of their ``fate``."""
     finite: NDArray[np.bool_] = np.isfinite(numbers)
     if not finite.all():
         nans = int(np.count_nonzero(np.isnan(numbers)))
-        warn_of_non_finite(kind, tag, nans, int(finite.size - finite.sum()) - nans, fate)
+        _warn_of_non_finite(kind, tag, nans, int(finite.size - finite.sum()) - nans, fate)
     return finite
 
 
-def warn_of_range(kind: str, tag: str, numbers: NDArray[Any], fate: str) -> None:
-    """Warn if any of ``numbers`` is clearly outside 0 to 1."""
-    if numbers.size:
-        least, most = numbers.min(), numbers.max()
-        if least < -_ROUNDING or most > 1 + _ROUNDING:
-            _warn(kind, tag, "values from %g to %g, beyond 0.0 to 1.0: %s", least, most, fate)
+def _warn_of_non_finite(kind: str, tag: str, nans: int, infinities: int, fate: str) -> None:
+    warn_once(kind, tag, "%d NaN and %d infinite values, %s", nans, infinities, fate)
 
 
-def warn_of_dark(kind: str, tag: str, colors: NDArray[Any]) -> None:
-    """Warn if ``colors``, which should be 0 to 255, are at most 1."""
-    if colors.size and 0 < colors.max() <= 1:
-        text = "colors of at most %g, which TensorBoard shows as black: give 0 to 255"
-        _warn(kind, tag, text, colors.max())
-
-
-def _warn(kind: str, tag: str, text: str, *given: object) -> None:
+def warn_once(kind: str, tag: str, text: str, *given: object) -> None:
+    """Warn of what a summary has, once for a kind and tag."""
     if (kind, tag, text) not in _warned:
         _warned.add((kind, tag, text))
         _logger.warning("%s %r has %s (said once for a tag)", kind, tag, text % given)
@@ -173,7 +150,7 @@ def scalar_value(
 
 
 def encode_scalar(tag: str, value: Any) -> bytes:
-    """Return the entry of a summary for ``value``, as ``kept_number`` returns it."""
+    """Return the entry for ``value``, which ``kept_number`` has returned."""
     return scalar_entry(tag, read_number(value))
 
 
@@ -192,7 +169,7 @@ def kept_number(tag: str, value: Any) -> Any:
 
 
 def kept_numbers(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``values``, a dict by tag, as they are now; raise as ``scalar_value``."""
+    """Return ``values``, a dict by tag, as they are now."""
     if not isinstance(values, Mapping):
         raise TypeError(f"values must be a dict of numbers by tag, got {values!r}")
     return {checked_tag(tag): kept_number(tag, value) for tag, value in values.items()}
@@ -224,7 +201,7 @@ def _encode_described(tag: str, data: tuple[Any, SummaryMetadata, str | None]) -
 _DTYPE, _SHAPE, _CONTENT, _STRINGS = 1, 2, 4, 8
 _STRING = 7
 _STRINGS_IN = "USTO"  # kinds of arrays
-_TEXT = SummaryMetadata("text", data_class=DataClass.DATA_CLASS_TENSOR)
+_TEXT = SummaryMetadata("text", data_class=DataClass.DATA_CLASS_TENSOR).SerializeToString()
 _TYPES = {
     "float32": 1,
     "float64": 2,
@@ -258,13 +235,14 @@ def tensor_value(tag: str, value: Any, metadata: Message | bytes = b"") -> Value
         TypeError: ``value`` has another dtype, or ``metadata`` is neither.
         ValueError: ``metadata`` is bytes of something else.
     """
-    encoded = checked_metadata(tag, metadata)
+    rule = f"the metadata of {tag!r} must be a SummaryMetadata or the bytes of one"
+    encoded = serialized(metadata, rule)
     now, form = _kept_form(_name(tag), value)
     if form is not None and form[1].kind in _STRINGS_IN:  # they are on the host
         now = encode_tensor(tag, to_numpy(now))
     elif form is not None:
         _check_dtype(tag, form[1])
-    return Value(tag, (now, encoded), _encode_tensor)
+    return Value(tag, (now, encoded), encode_kept_tensor)
 
 
 def text_value(tag: str, text: Any) -> Value:
@@ -278,11 +256,11 @@ def text_value(tag: str, text: Any) -> Value:
         TypeError: An element is not a str.
     """
     texts = encode_texts(np.asarray(text, object), f"text summary {tag!r} must be made of str")
-    return Value(tag, texts, _encode_text)
+    return Value(tag, (texts, _TEXT), encode_kept_tensor)
 
 
 def encode_tensor(tag: str, array: NDArray[Any]) -> bytes:
-    """Return ``array`` as a ``TensorProto``; raise TypeError for another dtype."""
+    """Return ``array`` as a ``TensorProto``."""
     if array.dtype.kind in _STRINGS_IN:
         return encode_texts(array, f"{_name(tag)} must hold numbers, str or bytes")
     _check_dtype(tag, array.dtype)
@@ -293,7 +271,7 @@ def encode_tensor(tag: str, array: NDArray[Any]) -> bytes:
 
 
 def encode_texts(array: NDArray[Any], rule: str) -> bytes:
-    """Return ``array`` of str or bytes as a ``TensorProto``; else raise TypeError with ``rule``."""
+    """Return ``array`` of str or bytes as a ``TensorProto``, or raise TypeError with ``rule``."""
     return encode_strings(array.shape, (_utf8(element, rule) for element in array.flat))
 
 
@@ -308,14 +286,11 @@ def _tensor(dtype: int, shape: tuple[int, ...], content: bytes) -> bytes:
     return b"".join((proto.varint_field(_DTYPE, dtype), proto.bytes_field(_SHAPE, sizes), content))
 
 
-def _encode_tensor(tag: str, data: tuple[Any, bytes]) -> bytes:
+def encode_kept_tensor(tag: str, data: tuple[Any, bytes]) -> bytes:
+    """Return an entry of an array, or of a ``TensorProto`` as bytes, and of metadata."""
     value, metadata = data
     tensor = value if isinstance(value, bytes) else encode_tensor(tag, to_numpy(value))
     return tensor_entry(tag, tensor, metadata)
-
-
-def _encode_text(tag: str, texts: bytes) -> bytes:
-    return tensor_entry(tag, texts, _TEXT)
 
 
 def _name(tag: str) -> str:
@@ -367,11 +342,8 @@ def histogram_value(
     """
     if max_bins is not None:
         arguments.whole(max_bins=max_bins)
-    kept = (
-        values
-        if isinstance(values, HistogramCounts)
-        else keep(f"histogram summary {tag!r}", values)
-    )
+    is_counted = isinstance(values, HistogramCounts)
+    kept = values if is_counted else keep(f"histogram summary {tag!r}", values)
     return Value(tag, (kept, _checked_bins(tag, bins), max_bins), _encode_histogram)
 
 
@@ -385,10 +357,7 @@ def counted_histogram_value(
     limits: ArrayLike,
     counts: ArrayLike,
 ) -> Value:
-    """Return a histogram that the caller has counted.
-
-    ``limits``, the right edges of the buckets, and ``counts`` are ``[n]``, or raise ValueError.
-    """
+    """Return a histogram that was counted; ``limits``, right edges, and ``counts`` are ``[n]``."""
     right, held = np.array(limits, np.float64).ravel(), np.array(counts, np.float64).ravel()
     if len(right) != len(held):
         raise ValueError(
@@ -437,7 +406,7 @@ def _encode_histogram(
         counts, limits = fewer(counts, limits, max_bins)
     said = b""
     if nans or infinities:
-        warn_of_non_finite("histogram", tag, nans, infinities, "left out")
+        _warn_of_non_finite("histogram", tag, nans, infinities, "left out")
         said = encode_scalar(f"{tag}/nan_count", nans)
         said += encode_scalar(f"{tag}/inf_count", infinities)
     return _encode_counted(tag, (moments, limits, counts)) + said
@@ -453,7 +422,7 @@ def _encode_counted(tag: str, data: tuple[tuple[float, ...], NDArray[Any], NDArr
 def fewer(
     counts: NDArray[Any], limits: NDArray[Any], most: int
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return at most ``most`` counts, neighbours added up, and their right edges."""
+    """Return at most ``most`` counts, of neighbours together, and their right edges."""
     together = -(-len(counts) // most)
     first = np.arange(0, len(counts), together)
     last = np.minimum(first + together, len(counts)) - 1
@@ -468,7 +437,7 @@ def _non_finite(bits: NDArray[np.int64]) -> tuple[int, int]:
 
 
 def _written_buckets(bits: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return the counts to write, in ascending order, and their limits."""
+    """Return the counts to write and their limits, ascending."""
     negative, positive = bits[_SIGN : _SIGN + _INFINITY], bits[:_INFINITY]
     all_counts = np.concatenate((negative[::-1], positive))
     filled = np.flatnonzero(all_counts != 0)
@@ -490,7 +459,7 @@ def _written_buckets(bits: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArra
 
 @functools.cache
 def _limits() -> NDArray[np.float64]:
-    """Return the right edges of all buckets, in ascending order."""
+    """Return the right edges of all buckets, ascending."""
     halves = np.arange(_INFINITY + 1, dtype=np.uint32)
     magnitudes = (halves << 16).view(np.float32).astype(np.float64)
     magnitudes[-1] = sys.float_info.max  # in place of infinity

@@ -13,16 +13,16 @@ from numpy.typing import NDArray
 from runhooks import arguments
 from runhooks.events.format import proto
 from runhooks.events.format.proto import int_field
-from runhooks.summary.kinds.values import (
+from runhooks.summary.message import SummaryMetadata, Value, entry, tensor_entry
+from runhooks.summary.values import (
     Kept,
     as_float,
     encode_strings,
     finite_in,
     keep,
     numbered,
-    warn_of_range,
+    warn_once,
 )
-from runhooks.summary.message import SummaryMetadata, Value, entry, tensor_entry
 
 _COLOR_TYPES = {1: 0, 2: 4, 3: 2, 4: 6}
 _UP = 2  # filter: the difference from the row above
@@ -55,6 +55,7 @@ _CHANNELS = _COLOR_TYPES.keys()
 _AXES_BY_RANK = {2: "HW", 3: "HWC", 4: "NHWC"}
 _AXES = set(map(frozenset, ("HW", "HWC", "NHW", "NHWC")))
 _COLUMNS = 8  # of a grid
+_ROUNDING = 0.01
 _NOTHING = 1e-6  # is not scaled up
 _BLOCK = 1 << 16  # numbers at a time: no fresh memory is needed
 _BAD_PIXELS: dict[int, tuple[int, ...]] = {
@@ -72,15 +73,14 @@ def image_value(tag: str, images: Any, max_outputs: int = 3) -> Value:
 
     Args:
         tag: The images are tagged ``tag/image/0`` and on; ``tag/image`` if ``max_outputs`` is 1.
-        images: ``[N, height, width, channels]``, gray, RGB or RGBA. uint8 is written as it is. Of
-            floats, each image is scaled: its largest number becomes 255, or if one is negative, 0.0
-            becomes 128 and the number farthest from it 1 or 255; without any beyond 1e-6, all is 0,
-            or 128. Fractions are cut off. A pixel that is not finite becomes red, or white in gray.
+        images: ``[N, height, width, 1 to 4 channels]``. uint8 is written as it is. Of floats, each
+            image is scaled: its largest number becomes 255, or if one is negative, 0.0 becomes 128
+            and the number farthest from it 1 or 255; without any beyond 1e-6, all is 0, or 128.
+            Fractions are cut off. A pixel that is not finite becomes red, or white in gray.
         max_outputs: At least 1.
 
     Raises:
-        ValueError: ``images`` has another shape, or ``max_outputs`` is below 1.
-        TypeError: ``images`` has another dtype.
+        ValueError, TypeError: ``images`` has another shape or dtype.
     """
     arguments.whole(max_outputs=max_outputs)
     kept = keep(f"image summary {tag!r}", images, _check_images)
@@ -106,8 +106,7 @@ def picture_value(
             uint8 are then 0 or 1, as in torch.
 
     Raises:
-        ValueError: ``image`` has another shape, or ``data_format`` is none of these.
-        TypeError: ``image`` has another dtype.
+        ValueError, TypeError: ``image`` has another shape or dtype, or ``data_format`` is wrong.
     """
     axes = data_format.upper() if data_format is not None else None
     if axes is not None and (len(set(axes)) < len(axes) or frozenset(axes) not in _AXES):
@@ -166,7 +165,7 @@ def _encode_picture(tag: str, data: tuple[Kept, str | None, bool]) -> bytes:
     named = missing + axes
     batch = array[(None,) * len(missing)].transpose([named.index(axis) for axis in "NHWC"])
     if grid:
-        batch = in_rows(batch, _COLUMNS)[None]
+        batch = in_rows(batch, min(len(batch), _COLUMNS))[None]
     pixels = as_pixels("image", tag, batch)
     if grid or "N" not in axes:
         return image_entry(tag, pixels[0])
@@ -188,46 +187,41 @@ def image_entry(tag: str, pixels: NDArray[np.uint8], encoded: bytes | None = Non
     return entry(tag, proto.bytes_field(_IMAGE, b"".join(fields)))
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def as_pixels(kind: str, tag: str, numbers: NDArray[Any]) -> NDArray[np.uint8]:
     """Return ``[..., channels]``, 0.0 to 1.0, as 0 to 255; what is not finite is red or white."""
     if numbers.dtype == np.uint8:
         return numbers
     if numbers.dtype == np.bool_:
         return numbers.astype(np.uint8) * np.uint8(255)
-    with np.errstate(over="ignore"):
-        shown = numbers.astype(np.float32, copy=False)
-    finite = None if _are_finite(shown) else finite_in(kind, tag, numbers, "shown red")
-    if finite is not None:
-        warn_of_range(kind, tag, numbers[finite], "cut off")
-        shown = np.nan_to_num(shown)
-    else:
-        warn_of_range(kind, tag, numbers, "cut off; convert 0 to 255 to uint8")
-    pixels: NDArray[np.uint8] = np.empty(shown.shape, np.uint8)
-    rows, out = (it.reshape(-1, *it.shape[-2:]) for it in (shown, pixels))
+    finite = None
+    least, most = _range(numbers)  # NaN if there is one
+    if not np.isfinite([least, most]).all():
+        finite = finite_in(kind, tag, numbers, "shown red")
+        least, most = _range(numbers[finite])
+    if least < -_ROUNDING or most > 1 + _ROUNDING:
+        text = "values from %g to %g, beyond 0.0 to 1.0: cut off; convert 0 to 255 to uint8"
+        warn_once(kind, tag, text, least, most)
+    pixels: NDArray[np.uint8] = np.empty(numbers.shape, np.uint8)
+    rows, out = (it.reshape(-1, *it.shape[-2:]) for it in (numbers, pixels))
     step = max(_BLOCK * len(rows) // max(rows.size, 1), 1)
-    with np.errstate(over="ignore"):
-        for begin in range(0, len(rows), step):
-            scaled = rows[begin : begin + step] * np.float32(255)
-            np.rint(np.clip(scaled, 0, 255, out=scaled), out=scaled)
-            out[begin : begin + step] = scaled.astype(np.uint8)
+    for begin in range(0, len(rows), step):
+        scaled = np.multiply(rows[begin : begin + step], np.float32(255), dtype=np.float32)
+        np.rint(np.clip(scaled, 0, 255, out=scaled), out=scaled)
+        out[begin : begin + step] = scaled.astype(np.uint8)
     if finite is not None:
         pixels[~finite.all(axis=-1)] = _BAD_PIXELS[pixels.shape[-1]]
     return pixels
 
 
-def _are_finite(numbers: NDArray[Any]) -> bool:
-    """Whether all are finite, found in one pass; False for huge ones too."""
-    if numbers.dtype.kind in "biu":
-        return True
-    with np.errstate(over="ignore", invalid="ignore"):
-        return bool(np.isfinite(numbers.sum(dtype=np.float32)))
+def _range(numbers: NDArray[Any]) -> tuple[float, float]:
+    return (numbers.min(), numbers.max()) if numbers.size else (0, 0)
 
 
-def in_rows(images: NDArray[Any], columns: int) -> NDArray[Any]:
-    """Return ``[N, height, width, C]`` as one image, ``columns`` in a row."""
+def in_rows(images: NDArray[Any], columns: int, least: int = 0) -> NDArray[Any]:
+    """Return ``[N, height, width, C]`` as one image, with black ones if ``least`` is above N."""
     count, height, width, channels = images.shape
-    columns = max(min(count, columns), 1)
-    rows = -(-count // columns)
+    rows = -(-max(count, least) // columns)
     canvas = np.zeros((rows * columns, height, width, channels), images.dtype)
     canvas[:count] = images
     by_rows = canvas.reshape(rows, columns, height, width, channels)
@@ -286,8 +280,7 @@ def clip_value(tag: str, samples: Any, sample_rate: float) -> Value:
         sample_rate: Frames a second, above 0.
 
     Raises:
-        ValueError: ``samples`` has another shape, or ``sample_rate`` is out of range.
-        TypeError: ``samples`` has another dtype, or ``sample_rate`` is not a number.
+        ValueError, TypeError: ``samples`` has another shape or dtype, or ``sample_rate`` is wrong.
     """
     kept = keep(f"audio summary {tag!r}", samples, _check_clips)
     return Value(tag, (kept, _rate(sample_rate)), _encode_clips)
@@ -416,8 +409,7 @@ def video_value(
         axes: The axes of ``video``: the letters of ``"NTCHW"`` in any order.
 
     Raises:
-        ValueError: ``video`` has other axes, or ``frames_per_second`` is not above 0.
-        TypeError: ``video`` is not made of real numbers.
+        ValueError, TypeError: ``video`` has other axes, or an argument is wrong.
         ImportError: Pillow is not installed.
     """
     try:
@@ -453,14 +445,10 @@ def _side_by_side(videos: NDArray[Any]) -> NDArray[Any]:
     """Return ``[N, frames, height, width, C]`` as ``[frames, rows, columns, C]``."""
     count, frames, height, width, channels = videos.shape
     total = 1 << (count - 1).bit_length()
-    padded = np.zeros((total, *videos.shape[1:]), videos.dtype)
-    padded[:count] = videos
-    rows = 1 << (count.bit_length() - 1) // 2
-    columns = total // rows
-    placed = padded.reshape(rows, columns, frames, height, width, channels)
-    return placed.transpose(2, 0, 3, 1, 4, 5).reshape(
-        frames, rows * height, columns * width, channels
-    )
+    columns = total >> (count.bit_length() - 1) // 2
+    images = videos.transpose(0, 2, 3, 1, 4).reshape(count, height, width, -1)
+    placed = in_rows(images, columns, total)
+    return np.moveaxis(placed.reshape(*placed.shape[:2], frames, channels), 2, 0)
 
 
 def encode_gif(frames: NDArray[np.uint8], frames_per_second: float) -> bytes:
@@ -481,7 +469,7 @@ def encode_gif(frames: NDArray[np.uint8], frames_per_second: float) -> bytes:
 
 
 def _changed(frame: NDArray[np.uint8], previous: NDArray[np.uint8] | None) -> tuple[int, ...]:
-    """Return the top, bottom, left and right of what changed; of a pixel if nothing has."""
+    """Return top, bottom, left and right of what changed; of a pixel if nothing has."""
     height, width, _ = frame.shape
     if previous is None:
         return 0, height, 0, width

@@ -14,29 +14,31 @@ from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from runhooks import arguments, clock
 from runhooks.arrays import host_form, is_array, to_numpy
 from runhooks.events import Message
 from runhooks.events.format import proto
 from runhooks.events.format.proto import int_field, packed_ints_field, text_field
-from runhooks.summary.kinds.values import (
+from runhooks.summary.message import SummaryMetadata, Value, serialized, tensor_entry
+from runhooks.summary.values import (
     Kept,
     as_float,
+    encode_kept_tensor,
     encode_strings,
     encode_tensor,
     finite_in,
     keep,
     scalar_value,
-    warn_of_dark,
+    tensor_value,
+    warn_once,
 )
-from runhooks.summary.message import SummaryMetadata, Value, tensor_entry
 
 # --- Charts of scalars
 
 _LAYOUT_TAG = "custom_scalars__config__"
-_LAYOUT = SummaryMetadata("custom_scalars")
+_LAYOUT = SummaryMetadata("custom_scalars").SerializeToString()
 
 
 class Margin(NamedTuple):
@@ -65,15 +67,9 @@ def custom_scalars_value(layout: Mapping[str, Mapping[str, Chart]] | Message) ->
             proto.bytes_field(2, text_field(1, category) + _charts(category, charts))
             for category, charts in layout.items()
         )
-    elif hasattr(layout, "SerializeToString"):
-        encoded = layout.SerializeToString()
     else:
-        raise TypeError(f"layout must be a dict of charts by title by category, got {layout!r}")
-    return Value(_LAYOUT_TAG, encoded, _encode_layout)
-
-
-def _encode_layout(tag: str, layout: bytes) -> bytes:
-    return tensor_entry(tag, encode_strings((), [layout]), _LAYOUT)
+        encoded = serialized(layout, "layout must be a dict of charts by title by category")
+    return Value(_LAYOUT_TAG, (encode_strings((), [encoded]), _LAYOUT), encode_kept_tensor)
 
 
 def _charts(category: str, charts: Mapping[str, Chart]) -> bytes:
@@ -99,11 +95,7 @@ def _chart(title: str, chart: Chart) -> bytes:
 # --- Hyperparameters
 
 _EXPERIMENT, _START, _END = 2, 3, 4
-_TAGS = {
-    _EXPERIMENT: "_hparams_/experiment",
-    _START: "_hparams_/session_start_info",
-    _END: "_hparams_/session_end_info",
-}
+_TAGS = {_EXPERIMENT: "experiment", _START: "session_start_info", _END: "session_end_info"}
 _SUCCESS = 1
 _NOTHING = np.empty(0, np.float32)  # all is in the metadata
 
@@ -126,8 +118,7 @@ def hparams_values(
             hyperparameters and metrics, and no others of any run.
 
     Raises:
-        TypeError: One is not a mapping with names that are str, a metric is not a number, or a
-            domain is not a list.
+        TypeError: One is no dict by str, a metric no number, or a domain no list.
         ValueError: A metric is not of size 1, or a domain is of no hyperparameter.
     """
     _check_names("hparams", hparams)
@@ -141,9 +132,8 @@ def hparams_values(
     ]
     values.append(_record(_START, b"".join((*start, proto.double_field(5, now)))))
     if metrics:
-        end = int_field(1, _SUCCESS) + proto.double_field(2, now)
         values += [scalar_value(tag, number) for tag, number in metrics.items()]
-        values.append(_record(_END, end))
+        values.append(_record(_END, int_field(1, _SUCCESS) + proto.double_field(2, now)))
     return values
 
 
@@ -165,7 +155,7 @@ def _plain(value: Any) -> _Plain:
         return float(value)
     array = to_numpy(value) if is_array(value) else np.asarray(None)
     if array.size == 1 and array.dtype.kind in "biuf":
-        return bool(array.item()) if array.dtype.kind == "b" else float(array.item())
+        return _plain(array.item())
     name = getattr(value, "__name__", None) if callable(value) else None
     return name if isinstance(name, str) else str(value)
 
@@ -200,11 +190,7 @@ def _experiment(
 
 def _record(kind: int, content: bytes) -> Value:
     metadata = SummaryMetadata("hparams", proto.bytes_field(kind, content))
-    return Value(_TAGS[kind], metadata, _encode_record)
-
-
-def _encode_record(tag: str, metadata: SummaryMetadata) -> bytes:
-    return tensor_entry(tag, encode_tensor(tag, _NOTHING), metadata)
+    return tensor_value(f"_hparams_/{_TAGS[kind]}", _NOTHING, metadata)
 
 
 # --- Meshes
@@ -218,11 +204,7 @@ class _Part(IntEnum):
     COLOR = 3
 
 
-_DTYPES: dict[_Part, DTypeLike] = {
-    _Part.VERTEX: np.float32,
-    _Part.FACE: np.int32,
-    _Part.COLOR: np.uint8,
-}
+_DTYPES = {_Part.VERTEX: "float32", _Part.FACE: "int32", _Part.COLOR: "uint8"}
 
 
 def mesh_values(
@@ -245,24 +227,23 @@ def mesh_values(
             ``{"material": {"cls": "PointsMaterial", "size": 0.1}}``.
 
     Raises:
-        TypeError: ``vertices`` is None, an array is not made of real numbers, or JSON cannot hold
-            ``config``.
+        TypeError: An array is not made of real numbers, or JSON cannot hold ``config``.
         ValueError: An array has another shape; or, when the summary is written, a color is above
             255 or a face has a vertex that does not exist.
     """
     given = {_Part.VERTEX: vertices, _Part.FACE: faces, _Part.COLOR: colors}
     parts = {
-        part: keep(_name_of(tag, part), array, _check_shape)
+        part: keep(f"mesh summary '{tag}_{part.name}'", array, _check_shape)
         for part, array in given.items()
         if array is not None or part is _Part.VERTEX
     }
-    forms = {part: host_form(kept.values) for part, kept in parts.items()}
-    shapes = {part: form[0] for part, form in forms.items() if form is not None}
-    for part in (_Part.FACE, _Part.COLOR):
-        if part in shapes and _Part.VERTEX in shapes:
-            _check_fit(tag, part, shapes[part], shapes[_Part.VERTEX])
-    components = sum(1 << part for part in parts)
-    mesh = _Mesh(tag, components, _settings(config), parts[_Part.VERTEX])
+    points = parts[_Part.VERTEX]
+    of = host_form(points.values)
+    for part, kept in parts.items():
+        form = host_form(kept.values)
+        if form is not None and of is not None:
+            _check_fit(kept.what, part, form[0], of[0])
+    mesh = _Mesh(tag, sum(1 << part for part in parts), _settings(config), points)
     return [
         Value(f"{tag}_{part.name}", kept, partial(_encode_part, mesh, part))
         for part, kept in parts.items()
@@ -270,8 +251,6 @@ def mesh_values(
 
 
 class _Mesh(NamedTuple):
-    """The fields that its parts share."""
-
     tag: str
     components: int
     settings: str
@@ -285,10 +264,6 @@ def _settings(config: Any) -> str:
         raise TypeError(f"config must be a dict of what JSON has, got {config!r}") from None
 
 
-def _name_of(tag: str, part: _Part) -> str:
-    return f"mesh summary '{tag}_{part.name}'"
-
-
 def _check_shape(what: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
     if len(shape) not in (2, 3) or shape[-1] != 3:
         raise ValueError(
@@ -296,13 +271,11 @@ def _check_shape(what: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Non
         )
 
 
-def _check_fit(tag: str, part: _Part, shape: tuple[int, ...], vertices: tuple[int, ...]) -> None:
-    """Raise unless colors, or faces, can belong to ``vertices``, by their shapes."""
+def _check_fit(what: str, part: _Part, shape: tuple[int, ...], vertices: tuple[int, ...]) -> None:
     batch, of = (1, *shape)[-3:], (1, *vertices)[-3:]
     if batch != of if part is _Part.COLOR else batch[0] != of[0]:
         raise ValueError(
-            f"{_name_of(tag, part)} must be for vertices of shape {list(vertices)}, "
-            f"got the shape {list(shape)}"
+            f"{what} must be for vertices of shape {list(vertices)}, got the shape {list(shape)}"
         )
 
 
@@ -310,12 +283,17 @@ def _encode_part(mesh: _Mesh, part: _Part, tag: str, data: Kept) -> bytes:
     array = _batch(data.read())
     if part is not _Part.VERTEX:
         vertices = _batch(mesh.vertices.read())
-        _check_fit(mesh.tag, part, array.shape, vertices.shape)
-        _check_range(mesh.tag, part, array, vertices.shape[1])
+        _check_fit(data.what, part, array.shape, vertices.shape)
+        most = _MOST_COLOR if part is _Part.COLOR else vertices.shape[1] - 1
+        if array.size and not (array.min() >= 0 and array.max() <= most):
+            raise ValueError(
+                f"{data.what} must be from 0 to {most}, got {array.min()} to {array.max()}"
+            )
     is_float_color = part is _Part.COLOR and array.dtype.kind not in "iub"
-    if is_float_color:
-        warn_of_dark("mesh", mesh.tag, array)
-    array = array.astype(np.float32 if is_float_color else _DTYPES[part])
+    if is_float_color and array.size and 0 < array.max() <= 1:
+        text = "colors of at most %g, which TensorBoard shows as black: give 0 to 255"
+        warn_once("mesh", mesh.tag, text, array.max())
+    array = array.astype("float32" if is_float_color else _DTYPES[part])
     if part is _Part.VERTEX:
         _put_back(mesh.tag, array)
     content = (
@@ -333,16 +311,8 @@ def _batch(array: NDArray[Any]) -> NDArray[Any]:
     return array[None] if array.ndim == 2 else array
 
 
-def _check_range(tag: str, part: _Part, array: NDArray[Any], vertices: int) -> None:
-    most = _MOST_COLOR if part is _Part.COLOR else vertices - 1
-    if array.size and not (array.min() >= 0 and array.max() <= most):
-        raise ValueError(
-            f"{_name_of(tag, part)} must be from 0 to {most}, got {array.min()} to {array.max()}"
-        )
-
-
 def _put_back(tag: str, vertices: NDArray[Any]) -> None:
-    """Put each vertex that is not finite on another: viewers fail on a single NaN."""
+    # Viewers fail on a single NaN.
     finite = finite_in("mesh", tag, vertices, "put on another vertex")
     if not finite.all():
         for cloud, numbers in zip(vertices, finite, strict=True):
@@ -373,9 +343,9 @@ def pr_curve_value(
         weights: How much each counts, not negative: of the same shape, or one number; None: 1.
 
     Raises:
-        TypeError: ``labels`` or ``predictions`` is None, or one is not made of real numbers.
-        ValueError: The shapes differ, or ``num_thresholds``, a whole number, is below 1; or, when
-            the summary is written, a number is out of its range.
+        TypeError: One is not made of real numbers.
+        ValueError: The shapes differ, or ``num_thresholds`` is below 1; or, when the summary is
+            written, a number is out of its range.
     """
     arguments.given(num_thresholds=num_thresholds)
     arguments.whole(num_thresholds=num_thresholds)

@@ -7,35 +7,31 @@ import logging
 import math
 import re
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from runhooks.arrays import to_numpy
-from runhooks.stores.path import AnyPath, StorePath
-from runhooks.summary.kinds.media import as_pixels, encode_png, in_rows
+from runhooks.stores.path import AnyPath
+from runhooks.summary.media import as_pixels, encode_png, in_rows
 
 CONFIG = "projector_config.pbtxt"
 _MOST_PIXELS = 8192  # on a side of a sprite, or nothing is shown
 _ROWS = 1024  # converted at a time
 _BLANK = "\u2800"  # looks like a space
-#: Strings, comments, brackets and words of Protocol Buffers' text format.
+# Of Protocol Buffers' text format.
 _TOKENS = re.compile(r'"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'|#.*|[{}<>\[\]]|\w+')
 
 _logger = logging.getLogger("runhooks")
 
 
 class Embedding(NamedTuple):
-    """Points for the projector.
+    """Points ``[N, dimensions]`` for the projector.
 
-    Attributes:
-        name: Its name there.
-        points: ``[N, dimensions]``, real numbers.
-        labels: A label for each, or one for each of ``header``. Line breaks and tabs, which would
-            end a label, become spaces.
-        header: The names of the labels if there are several.
-        pictures: ``[N, channels, height, width]`` with 1 or 3 channels, as for ``picture_value``.
+    ``labels`` has a label for each, or one for each of ``header``; ``pictures`` is ``[N, 1 or 3
+    channels, height, width]``, as for ``picture_value``.
     """
 
     name: str
@@ -48,12 +44,8 @@ class Embedding(NamedTuple):
 def write_embedding(logdir: AnyPath, folder: str, embedding: Embedding) -> None:
     """Write ``embedding`` to ``folder`` in ``logdir``, and list it in ``projector_config.pbtxt``.
 
-    Whatever else is in that file stays, but for an entry of the same name.
-
-    Raises:
-        ValueError: ``points`` have not two axes, or there is not one label or picture for each.
-        NotADirectoryError: There is a file in place of the folder.
-        OSError: It cannot be written.
+    Whatever else is in that file stays, but for an entry of the same name. Raises ValueError for
+    wrong shapes, OSError if it cannot be written.
     """
     points = to_numpy(embedding.points)
     if points.ndim != 2:
@@ -62,9 +54,9 @@ def write_embedding(logdir: AnyPath, folder: str, embedding: Embedding) -> None:
     table = _table(embedding, len(points))
     sprite = None if pictures is None else _sprite(pictures, len(points))
     place = logdir / folder
-    if place.exists() and not place.is_dir():
-        raise NotADirectoryError(f"{place} must be a directory, but is a file")
     if place.exists():
+        if not place.is_dir():
+            raise NotADirectoryError(f"{place} must be a directory, but is a file")
         _logger.warning("%s is written again: give each embedding its own tag or step", place)
     place.mkdir(parents=True, exist_ok=True)
     if table is not None:
@@ -97,6 +89,7 @@ def _table(embedding: Embedding, count: int) -> list[str] | None:
 
 
 def _line(row: Sequence[Any]) -> str:
+    # Line breaks and tabs would end a label.
     line = "\t".join(re.sub(r"[\t\r\n]+", " ", str(label)) for label in row)
     return line if line.strip() else f"{_BLANK}{line}"  # the projector skips a line of spaces
 
@@ -107,7 +100,7 @@ def _sprite(pictures: NDArray[Any], count: int) -> NDArray[np.uint8]:
             f"label_img must have the shape [{count}, 1 or 3, height, width], a picture for each "
             f"point, got {list(pictures.shape)}"
         )
-    columns = math.ceil(math.sqrt(count))
+    columns = max(math.ceil(math.sqrt(count)), 1)
     pixels = as_pixels("embedding", "label_img", pictures.transpose(0, 2, 3, 1))
     grid = in_rows(np.broadcast_to(pixels, (*pixels.shape[:3], 3)), columns)
     height, width = grid.shape[:2]
@@ -122,11 +115,11 @@ def _sprite(pictures: NDArray[Any], count: int) -> NDArray[np.uint8]:
 
 
 def _write_points(path: AnyPath, points: NDArray[Any]) -> None:
-    if isinstance(path, StorePath):
-        path.write_bytes(b"".join(_lines(points)))
-    else:
+    if isinstance(path, Path):
         with path.open("wb") as file:
             file.writelines(_lines(points))
+    else:
+        path.write_bytes(b"".join(_lines(points)))
 
 
 def _lines(points: NDArray[Any]) -> Iterator[bytes]:
@@ -158,7 +151,6 @@ def _quoted(text: str) -> str:
 
 
 def _list_in(config: AnyPath, listed: str) -> None:
-    """Add an entry to ``config``, in place of one of the same embedding."""
     before = config.read_text(encoding="utf-8") if config.exists() else ""
     name = listed.splitlines()[1].partition(": ")[2]
     for begin, end in reversed(_entries(before, name)):
@@ -169,7 +161,7 @@ def _list_in(config: AnyPath, listed: str) -> None:
 
 
 def _entries(config: str, name: str) -> list[tuple[int, int]]:
-    """Return where the embeddings are whose ``tensor_name`` is ``name``, quoted."""
+    """Return where the embeddings of that ``name``, in quotes, are."""
     found: list[tuple[int, int]] = []
     depth = begin = 0
     is_it, word = False, ""

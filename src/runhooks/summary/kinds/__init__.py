@@ -1,1 +1,0 @@
-"""The kinds of summaries: values in, what TensorBoard reads out."""
