@@ -52,7 +52,7 @@ class ProfileFolder:
         return self._temporary
 
     def publish(self, written: Path) -> str:
-        """Return where ``written``, a file or folder in that one, is in the end."""
+        """Return where ``written``, in that folder, is in the end."""
         temporary = self._temporary
         if temporary is None:
             return str(written)
@@ -75,9 +75,9 @@ class ProfilerHook(TimedHook, TensorFlowHook):
     - TensorFlow: ``timeline-<step>.json`` for each step, for Perfetto or chrome://tracing; and run
       metadata in the event file of the directory.
 
-    The hook waits for the device before and after, so a profile has all work of these steps and no
-    other. The first step of a session, which compiles, is profiled only if the ``on_steps`` of a
-    trigger name it. A profiler that fails causes a warning.
+    The hook waits for the device before and after a profile. The first step of a session, which
+    compiles, is profiled only if the ``on_steps`` of a trigger name it. A profiler that fails
+    causes a warning.
 
         trigger = rh.Trigger(on_steps=[100])
         hooks = [rh.ProfilerHook(output_dir="runs/a", num_steps=5, trigger=trigger)]
@@ -93,7 +93,7 @@ class ProfilerHook(TimedHook, TensorFlowHook):
         trigger: When to profile.
 
     Raises:
-        ValueError: Unless exactly one cadence is given; for a number that is not above zero; for a
+        ValueError: Unless exactly one cadence is given; for a number that is not above zero, and a
             trigger with ``at_end``.
     """
 
@@ -206,9 +206,8 @@ class ProfilerHook(TimedHook, TensorFlowHook):
                 if self._trace is None:
                     self._stop = framework.start_profile(folder, step)
                 if not self._is_open:
-                    log_of(session).warning(
-                        "no profile of step %d: %s has no profiler", step, framework.title
-                    )
+                    text = "no profile of step %d: %s has no profiler"
+                    log_of(session).warning(text, step, framework.title)
                     return
             except Exception as error:  # noqa: BLE001 - training matters more
                 log_of(session).warning("no profile of step %d: %s", step, described(error))

@@ -71,7 +71,7 @@ class Display(logging.Handler):
 
 
 class Rate:
-    """Measures steps per second over the last marks, not the first: runs around it may compile."""
+    """Measures steps per second over the last marks, not the first: runs before it may compile."""
 
     def __init__(self) -> None:
         self._is_first = True
@@ -202,7 +202,7 @@ class ProgressHook(FetchingHook):
 
 
 def _end_of_data(session: RawSession, step: int) -> int | None:
-    """Return the step at which a session, now at ``step``, will have drawn all data, if known."""
+    """Return the step at which a session, now at ``step``, has drawn all data, if known."""
     epochs = session_of(session).epochs
     left = None if epochs is None else epochs.draws_left
     return None if left is None else step + left
