@@ -88,8 +88,8 @@ class SessionRunContext:
     Attributes:
         original_args: The request of the caller of ``run``.
         session: The raw session: a run on it calls no hook.
-        next_step: The global step after this run, if it makes as many steps as the previous one;
-            None: unknown. Not in TensorFlow's context.
+        next_step: The global step expected after this run: as many more as the previous run made,
+            at first 1. None: unknown. Not in TensorFlow's context.
         stop_requested: Whether a hook has asked to stop in this run.
         stop_reason: Why, if it said so.
     """
@@ -144,7 +144,8 @@ class SessionRunHook:
     #: that only writes. A ``Timer`` follows the clock of the chief.
     runs_on: str = "all"
 
-    #: Whether all ranks call a hook of the ``"chief"`` where each holds a part of the model.
+    #: Whether all ranks call a hook of the ``"chief"`` where each holds a part of the model. It
+    #: writes on the chief alone.
     asks_on_all: ClassVar[bool] = False
 
     #: Its name in messages and checkpoints. None: that of its class, with ``_1`` for a second one.
@@ -185,10 +186,10 @@ class SessionRunHook:
     def next_due(self) -> Due | None:
         """Return when this hook next has something to do; None, the default, means every run.
 
-        Asked when a session opens, and after each run that the hook has taken part in. If a run
-        takes the step further than expected, only ``after_run`` is called, with ``results`` None. A
-        subclass that overrides ``before_run`` or ``after_run``, but not this, is called in every
-        run.
+        Asked when a session opens, and after each run that the hook has taken part in. Until it is
+        due, it is not called in runs. If a run takes the step further than expected, only
+        ``after_run`` is called, with ``results`` None. A subclass that overrides ``before_run`` or
+        ``after_run``, but not this, is called in every run.
         """
         return None
 
@@ -275,13 +276,9 @@ class Snapshot(NamedTuple):
     metrics: Mapping[str, float] = MappingProxyType({})
 
     def only(self, variables: Collection[str]) -> Snapshot:
-        """Return the same with the arrays of ``variables`` alone; ValueError if one has none."""
-        kept: dict[str, Any] = {}
-        for name in variables:
-            found = {k: it for k, it in self.arrays.items() if f"{k}/".startswith(f"{name}/")}
-            if not found:
-                raise ValueError(f"no variable of the session is named {name!r}")
-            kept |= found
+        """Return the same with the arrays of ``variables`` alone."""
+        below = tuple(f"{name}/" for name in variables)
+        kept = {key: it for key, it in self.arrays.items() if f"{key}/".startswith(below)}
         return self._replace(arrays=kept)
 
 
@@ -522,8 +519,8 @@ class RawSession(CallableRuns):
     ) -> Snapshot:
         """Return its whole state, or its ``share`` of several ranks, waiting for the device.
 
-        With ``into``, arrays by name to copy into where they fit, the result is independent of
-        later runs. Else it may share memory with variables, and change.
+        With ``into``, arrays by name to copy into where they fit, even if empty, the result is
+        independent of later runs. Else it may share memory with variables, and change.
         """
         raise NotImplementedError
 

@@ -63,7 +63,7 @@ class EvaluationMetric:
         return self.evaluation.next_due()
 
     def last(self) -> float:
-        """Return the value of the last evaluation; ValueError if it has found only others."""
+        """Return the value of the last evaluation; ValueError if there is none."""
         found = self.evaluation.last_metrics
         if self.name not in found:
             raise _unknown(self.name, self.evaluation.title, found)

@@ -290,8 +290,8 @@ _lock = threading.Lock()
 class GarbageCollectionHook(PeriodicHook):
     """Turns Python's automatic garbage collection off while training, and collects when due.
 
-    It collects when the session starts, too. Automatic collection is restored when the last session
-    with such a hook has ended.
+    It collects when the session starts, too: all processes of a training pause at the same steps.
+    Automatic collection is restored when the last session with such a hook has ended.
 
         hooks = [rh.GarbageCollectionHook(every_n_steps=1000)]
 

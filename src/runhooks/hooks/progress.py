@@ -71,7 +71,7 @@ class Display(logging.Handler):
 
 
 class Rate:
-    """Measures steps per second over the last marks, not the first: runs before it may compile."""
+    """Measures steps per second over the last marks, not the first: runs around it may compile."""
 
     def __init__(self) -> None:
         self._is_first = True
