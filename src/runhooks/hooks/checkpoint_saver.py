@@ -172,7 +172,10 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
         if self._save_graph_def and not self._graph_written and current_group().is_chief:
             session_of(session).write_graph(self._checkpoint_dir)
             self._graph_written = True
-        _note_changes_of_all(session, self._path(step))
+        raw, group, path = session_of(session), current_group(), self._path(step)
+        # All ranks save again if a hook of one has changed what it restored.
+        if group.size > 1 and group.agree("restored", str(raw.is_saved_as(path)), min) != str(True):
+            raw.note_unsaved()
         self._saved = self._state(session, step) if self._is_restored(session, step) else None
         self._count_from_start(session, step)
         stopping = self._ask_to_save(session, step) or stopping
@@ -222,7 +225,10 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
 
     def _ask_to_save(self, session: RawSession, step: int) -> bool:
         asked = self._state(session, step)
-        error = _state_error(session)
+        found, group = session_of(session).state_error, current_group()
+        error = "" if found is None else str(found)
+        if group.size > 1:
+            error = group.agree("errors in the state", error, max)
         if error:
             log_of(session).warning("step %d is not saved as a checkpoint: %s", step, error)
         stopping = not error and self._save(session, step)
@@ -348,17 +354,3 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
                 "scaffold to CheckpointSaverHook"
             )
         return savers[0] if savers else Saver()
-
-
-def _note_changes_of_all(session: RawSession, path: str) -> None:
-    """Let all ranks save ``path`` again if a hook of one has changed what it restored."""
-    raw, group = session_of(session), current_group()
-    if group.size > 1 and group.agree("restored", str(raw.is_saved_as(path)), min) != str(True):
-        raw.note_unsaved()
-
-
-def _state_error(session: RawSession) -> str:
-    """Return why the state is not worth saving, on all ranks if on one; "" if it is."""
-    error, group = session_of(session).state_error, current_group()
-    found = "" if error is None else str(error)
-    return found if group.size == 1 else group.agree("errors in the state", found, max)

@@ -35,8 +35,6 @@ from runhooks.trigger import DefaultSecs, Due, FirstStepTimer, Timer, Trigger, t
 
 _log = logging.getLogger("runhooks")
 
-ReadMetrics = Callable[[], Mapping[int, Mapping[str, float]]]
-
 
 class EvalMetrics:
     """The scalars in the event files of ``eval_dir``, which need not exist yet."""
@@ -92,7 +90,16 @@ class Rule:
                     f"{eval_dir!r}: {estimator!r} says both"
                 )
             name, estimator = self._followed.name, self._followed.evaluation
-        self._read, self._place = _source(estimator, eval_dir)
+        self._read: Callable[[], Mapping[int, Mapping[str, float]]]
+        if eval_dir is None and isinstance(estimator, EvaluatingHook):
+            self._read, self._place = estimator.metrics_in_training, estimator.title
+        elif eval_dir is None or estimator is not None:
+            raise ValueError(
+                "estimator must be an rh.EvaluationHook of this loop or its hook.metric(name); or "
+                f"give None, and the eval_dir of evaluations; got {estimator!r} and {eval_dir=}"
+            )
+        else:
+            self._read, self._place = EvalMetrics(eval_dir).read, os.fspath(eval_dir)
         arguments.given(metric_name=name)
         assert name is not None
         arguments.instance(str, metric_name=name)
@@ -130,18 +137,6 @@ class Rule:
         for step, metrics in by_step.items():
             if step >= self._min_steps and self._metric in metrics:
                 yield step, metrics[self._metric]
-
-
-def _source(hook: Any, eval_dir: str | os.PathLike[str] | None) -> tuple[ReadMetrics, str]:
-    """Return what reads the metrics by step, and the place they come from."""
-    if eval_dir is None and isinstance(hook, EvaluatingHook):
-        return hook.metrics_in_training, hook.title
-    if eval_dir is None or hook is not None:
-        raise ValueError(
-            "estimator must be an rh.EvaluationHook of this loop or its hook.metric(name); or give "
-            f"None, and the eval_dir of evaluations; got {hook!r} and eval_dir={eval_dir!r}"
-        )
-    return EvalMetrics(eval_dir).read, os.fspath(eval_dir)
 
 
 class Threshold(Rule):

@@ -420,7 +420,15 @@ class ReduceOnPlateauHook(MetricHook):
 
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
         super().after_create_session(session, coord)
-        self._check_name(session_of(session))
+        try:
+            session_of(session).read(self._learning_rate)
+        except ValueError as error:
+            if "hyperparams" not in self._learning_rate.split("/"):
+                raise
+            raise ValueError(
+                f"{error}; optax has a rate in its state only if the optimizer was made with "
+                "optax.inject_hyperparams(optax.adam)(learning_rate=...)"
+            ) from None
         step = step_of(session)
         if self._evaluated is not None and self._timer.should_trigger_for_step(step):
             self._timer.update_last_triggered_step(step)
@@ -434,40 +442,22 @@ class ReduceOnPlateauHook(MetricHook):
         super().load_state_dict(state)
         self._best, self._bad, self._cooling = state["best"], state["bad"], state["cooling"]
 
-    def _check_name(self, session: RawSession) -> None:
-        try:
-            session.read(self._learning_rate)
-        except ValueError as error:
-            if "hyperparams" not in self._learning_rate.split("/"):
-                raise
-            raise ValueError(
-                f"{error}; optax has a rate in its state only if the optimizer was made with "
-                "optax.inject_hyperparams(optax.adam)(learning_rate=...)"
-            ) from None
-
     def _act(self, session: RawSession, step: int, value: float) -> None:
-        if self._patience_ends_with(value):
-            self._reduce(session_of(session), step)
-
-    def _patience_ends_with(self, value: float) -> bool:
-        """Take the next value; return whether patience has ended with it."""
-        if self._sign * value < self._sign * self._needed():
+        needed = self._best
+        if not self._is_relative:
+            needed -= self._sign * self._threshold
+        elif math.isfinite(needed):
+            needed *= 1 - self._sign * self._threshold
+        if self._sign * value < self._sign * needed:
             self._best, self._bad = value, 0
         else:
             self._bad += 1
         if self._cooling > 0:
             self._cooling -= 1
             self._bad = 0
-        if self._bad <= self._patience:
-            return False
-        self._cooling, self._bad = self._cooldown, 0
-        return True
-
-    def _needed(self) -> float:
-        """Return what a value must be better than."""
-        if self._is_relative and math.isfinite(self._best):
-            return self._best * (1 - self._sign * self._threshold)
-        return self._best if self._is_relative else self._best - self._sign * self._threshold
+        if self._bad > self._patience:
+            self._cooling, self._bad = self._cooldown, 0
+            self._reduce(session_of(session), step)
 
     def _reduce(self, session: RawSession, step: int) -> None:
         rates = session.read(self._learning_rate)

@@ -212,7 +212,7 @@ class NanTensorHook(SessionRunHook):
         # In the run itself a state is as it was before.
         value = run_context.session.run(self._loss) if self._is_state else run_values.results
         self._found = None  # a loop may catch the error and repair the state
-        if self.watch(step, value) or self._look_at_the_last():
+        if self.watch(step, value) or self.watch(None, None):
             session_of(run_context.session).state_error = self._found  # a saver may be due, too
             run_context.request_stop()
 
@@ -236,7 +236,7 @@ class NanTensorHook(SessionRunHook):
 
     def end(self, session: RawSession) -> None:
         try:
-            self._look_at_the_last()
+            self.watch(None, None)
         except Exception as error:
             self._found = error
             raise
@@ -249,9 +249,6 @@ class NanTensorHook(SessionRunHook):
     def load_state_dict(self, state: Any) -> None:
         if self._timer is not None:
             self._timer.load_state_dict(state)
-
-    def _look_at_the_last(self) -> bool:
-        return self.watch(None, None)
 
     def _nan_paths(self, value: Any) -> Iterator[str]:
         """Yield the places of NaN in ``value``."""
