@@ -96,34 +96,7 @@ def _check_epochs(name: str, value: float | None) -> None:
 
 
 class Timer:
-    """Follows a trigger from step to step.
-
-    With its state saved, a resumed run acts at the same steps as an uninterrupted one:
-
-        class LogLearningRate(rh.SessionRunHook):
-            def __init__(self, every_steps):
-                self._timer = rh.Timer(rh.Trigger(every_steps=every_steps))
-
-            def begin(self):
-                self._timer.reset()
-
-            def after_create_session(self, session, coord):
-                self._timer.start(session.global_step, session.epochs)
-
-            def next_due(self):
-                return self._timer.due()
-
-            def after_run(self, run_context, run_values):
-                step = run_context.session.global_step
-                if self._timer.should_trigger_for_step(step):
-                    self._timer.update_last_triggered_step(step)
-                    print(step, learning_rate(step))
-
-            def state_dict(self):
-                return self._timer.state_dict()
-
-            def load_state_dict(self, state):
-                self._timer.load_state_dict(state)
+    """Follows a trigger from step to step; ``docs/write-a-hook.md`` has examples.
 
     Args:
         trigger: When to act; also an attribute.
