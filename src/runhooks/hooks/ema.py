@@ -211,7 +211,11 @@ class EmaHook(TimedHook):
         step = step_of(session)
         if self._timer.should_trigger_for_step(step):
             assert self._averages is not None
-            self._averages.update(session, self._weight())
+            if self._debias:
+                weight = (1 - self._decay) / (1 - self._decay ** (self._num_updates + 1))
+            else:
+                weight = 1 - self._decay if self._num_updates else 1.0
+            self._averages.update(session, weight)
             self._timer.update_last_triggered_step(step)
             self._num_updates += 1
 
@@ -231,11 +235,6 @@ class EmaHook(TimedHook):
             return
         super().load_state_dict(state)
         self._num_updates = state["num_updates"]
-
-    def _weight(self) -> float:
-        if self._debias:
-            return (1 - self._decay) / (1 - self._decay ** (self._num_updates + 1))
-        return 1 - self._decay if self._num_updates else 1.0
 
 
 def _names(parameters: str | Variable | Iterable[str | Variable]) -> list[str]:

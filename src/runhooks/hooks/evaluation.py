@@ -192,7 +192,14 @@ class EvaluationHook(EvaluatingHook):
         if self._weight is not None:
             self._fetches[1:] = [graph.as_graph_element(self._weight)]
         self._updates = [it.update for it in self._streamed.values()]
-        _check_no_step(graph, self._fetches)
+        if graph.objects is not None:
+            effects = graph.effects_of(self._fetches)
+            if needed := effects.steps or effects.step_captures:
+                name = min(op.name for op in needed)
+                raise ValueError(
+                    f"metrics need {name!r}, of a step, and an evaluation must not train: compute "
+                    "them with a function of your own, rh.call(evaluate, ...)"
+                )
         if self._shown is None:
             made = self._summary_op(self) if callable(self._summary_op) else self._summary_op
             self._shown = summaries_of(graph, made)
@@ -359,16 +366,3 @@ def _split(
 def _is_number(value: Any) -> bool:
     shape = getattr(value, "shape", ())
     return not isinstance(value, str | Mapping | list | tuple) and math.prod(shape) == 1
-
-
-def _check_no_step(graph: BaseGraph, fetches: Any) -> None:
-    """Raise ValueError if ``fetches`` have a value only when a step of the training is made."""
-    if graph.objects is None:
-        return
-    effects = graph.effects_of(fetches)
-    if needed := effects.steps or effects.step_captures:
-        name = min(op.name for op in needed)
-        raise ValueError(
-            f"metrics need {name!r}, of a step, and an evaluation must not train: compute them "
-            "with a function of your own, rh.call(evaluate, ...)"
-        )

@@ -168,7 +168,11 @@ class StepCounterHook(WindowHook, StepReadingHook, SummaryWritingHook):
         step, opened = step_of(run_context.session), self._opened
         super().after_run(run_context, run_values)
         stays = opened is not None and opened is self._opened and step == opened[0]
-        if stays and not self._warned and not _accumulates(run_context):
+        if not stays or self._warned:
+            return
+        asked = run_context.original_args
+        part = session_of(run_context.session).step_part(asked.fetches, asked.feed_dict or ())
+        if part is not StepPart.PART:  # a part of a step, as one that accumulates gradients
             self._warned = True
             log_of(run_context.session).warning(
                 "the global step has not been increased since it was last looked at: it has stayed "
@@ -186,13 +190,6 @@ class StepCounterHook(WindowHook, StepReadingHook, SummaryWritingHook):
         value = scalar_value(self._summary_tag, steps_per_sec)
         self._output.add_summary(Summary([value]), global_step)
         self._log.info("%s: %g", self._summary_tag, steps_per_sec)
-
-
-def _accumulates(run_context: SessionRunContext) -> bool:
-    """Return whether the run accumulated gradients, as a part of a step."""
-    asked = run_context.original_args
-    part = session_of(run_context.session).step_part(asked.fetches, asked.feed_dict or ())
-    return part is StepPart.PART
 
 
 class ThroughputHook(WindowHook):
