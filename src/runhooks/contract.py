@@ -1,22 +1,8 @@
 """The contract of hooks: their methods, the messages of a run, the session that they see.
 
-Two tables end this text: phases, and whole lives, which ``docs/life-cycle.md`` explains. Tests
+Two tables end this text: phases, and whole lives. ``docs/life-cycle.md`` explains them; tests
 compare them with recorded sessions on every engine. A line is a name and its events in order; a
 name from a line above stands for that whole line.
-
-``each:`` calls the method of every hook, in the order given, but hooks with ``first`` before and
-those with ``last`` after all others; ``until:`` up to the hook that raises; ``begun:`` of the hooks
-whose ``begin`` has returned. Until it is due (``next_due``), a hook is not called in runs.
-
-    open      ``begin`` may add to the default graph; then the scaffold makes the graph final, and
-              adding to it raises RuntimeError.
-    run       The fetches of the caller and of all hooks go into one session-run.
-    bad-run   The session-run raises: no ``after_run`` is called.
-    recovery  The session is lost: a new one is restored from the latest checkpoint.
-    end       The ``with`` block ended well, by OutOfRangeError or StopIteration, or ``close`` was
-              called. ``end`` of every hook is called, even if another raises.
-    failure   The ``with`` block ended by any other exception: no ``end``.
-    raises    The exception goes on to the caller.
 
 open      each:begin  finalize-graph  create-session  each:after_create_session
 run       each:before_run  session-run  each:after_run
@@ -54,29 +40,25 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import numpy as np
 
 from runhooks import arguments
 from runhooks.arrays.shards import Share
 from runhooks.arrays.trees import as_dict
-from runhooks.graph import nest
 from runhooks.graph.base import ClosedSessionError, Framework, Resized, StepPart
-from runhooks.graph.nest import KnownFetches
+from runhooks.graph.nest import KnownFetches, map_leaves, structure_key
+from runhooks.graph.nodes import Tensor
 from runhooks.graph.sources import Epochs
 from runhooks.trigger import Due
-
-if TYPE_CHECKING:
-    from runhooks.graph.nodes import Tensor
 
 
 class SessionRunArgs(NamedTuple):
     """The request of a hook, or of the caller, as ``tf.compat.v1.train.SessionRunArgs``.
 
     Attributes:
-        fetches: A tensor, operation, variable or name, or any nesting of lists, tuples, named
-            tuples and dicts of these.
+        fetches: A tensor, operation, variable or name, or lists, tuples and dicts of these.
         feed_dict: Values by tensor, or None.
         options: The framework's run options, or None.
     """
@@ -101,14 +83,13 @@ class SessionRunValues(NamedTuple):
 
 
 class SessionRunContext:
-    """One call of ``run``, as hooks see it: the argument of ``before_run`` and ``after_run``.
+    """One call of ``run``, as hooks see it.
 
     Attributes:
         original_args: The request of the caller of ``run``.
         session: The raw session: a run on it calls no hook.
         next_step: The global step expected after this run: as many more as the previous run made,
-            at first 1; the current step if this run makes none. None: unknown. Not in TensorFlow's
-            context.
+            at first 1. None: unknown. Not in TensorFlow's context.
         stop_requested: Whether a hook has asked to stop in this run.
         stop_reason: Why, if it said so.
     """
@@ -127,8 +108,8 @@ class SessionRunContext:
     def request_stop(self, reason: str | None = None) -> None:
         """Ask the loop to stop: ``should_stop()`` of the session is true after this run.
 
-        Args:
-            reason: Why, for the log and ``session.stop_reason``. Not in TensorFlow's context.
+        ``reason``, which TensorFlow's context does not take, is for the log and
+        ``session.stop_reason``.
         """
         arguments.instance(str, reason=reason)
         self.stop_requested = True
@@ -136,10 +117,10 @@ class SessionRunContext:
 
 
 class SessionRunHook:
-    """Base class of hooks: extend it and override what you need. Its methods do nothing.
+    """Base class of hooks: override what you need. Its methods do nothing.
 
-    The first five methods are those of ``tf.compat.v1.train.SessionRunHook`` and keep its contract.
-    The rest is optional: a hook written for TensorFlow needs none of it.
+    The first five methods keep the contract of ``tf.compat.v1.train.SessionRunHook``. A hook
+    written for TensorFlow needs none of the rest.
 
         class StopWhenGood(rh.SessionRunHook):
             def before_run(self, run_context):
@@ -163,20 +144,17 @@ class SessionRunHook:
     #: that only writes. A ``Timer`` follows the clock of the chief.
     runs_on: str = "all"
 
-    #: Whether all ranks call a hook of the ``"chief"`` where each holds a part of the model, so
-    #: that all read what is asked for. It writes on the chief alone.
+    #: Whether all ranks call a hook of the ``"chief"`` where each holds a part of the model. It
+    #: writes on the chief alone.
     asks_on_all: ClassVar[bool] = False
 
-    #: Its name in messages and checkpoints, by which its state is found again. None: that of its
-    #: class, with ``_1`` for a second one.
+    #: Its name in messages and checkpoints. None: that of its class, with ``_1`` for a second one.
     hook_name: str | None = None
 
-    #: A dict that gets the seconds that the calls of each hook take, by the hook's name. None:
-    #: nothing is measured.
+    #: A dict that gets the seconds that each hook takes, by its name. None: nothing is measured.
     hook_secs: dict[str, float] | None = None
 
-    #: Objects by name, with ``state_dict`` and ``load_state_dict``, to be saved in its place. None:
-    #: the hook itself, by its own name.
+    #: Objects by name, with ``state_dict`` and ``load_state_dict``, to be saved in its place.
     saved_objects: Mapping[str, Any] | None = None
 
     def begin(self) -> None:
@@ -203,18 +181,15 @@ class SessionRunHook:
         """Called once when the loop has ended normally; ``session`` can still run."""
 
     def on_exception(self, session: RawSession | None, exception: BaseException) -> None:
-        """Called instead of ``end`` if the loop ends with ``exception``.
-
-        ``session`` is None if none could be created or it is lost.
-        """
+        """Called instead of ``end``; ``session`` is None if none was created or it is lost."""
 
     def next_due(self) -> Due | None:
         """Return when this hook next has something to do; None, the default, means every run.
 
         Asked when a session opens, and after each run that the hook has taken part in. Until it is
-        due, neither ``before_run`` nor ``after_run`` is called. If a run takes the step further
-        than expected, only ``after_run`` is called, with ``results`` None. A subclass that
-        overrides ``before_run`` or ``after_run``, but not this, is called in every run.
+        due, it is not called in runs. If a run takes the step further than expected, only
+        ``after_run`` is called, with ``results`` None. A subclass that overrides ``before_run`` or
+        ``after_run``, but not this, is called in every run.
         """
         return None
 
@@ -233,9 +208,8 @@ class SessionRunHook:
     def state_dict(self) -> Mapping[str, Any]:
         """Return the state that checkpoints keep for this hook, by name.
 
-        Values may be anything that JSON can hold, tuples, bytes, dicts with keys other than str,
-        NumPy numbers, and arrays of NumPy, torch and JAX, which come back on the CPU or the default
-        device.
+        Values are what JSON can hold, tuples, bytes, dicts with any keys, NumPy numbers, and arrays
+        of NumPy, torch and JAX, which come back on the CPU or the default device.
         """
         return {}
 
@@ -248,14 +222,9 @@ class StopSignal(Protocol):
 
     def should_stop(self) -> bool:
         """Return whether threads were asked to stop."""
-        ...
 
     def request_stop(self, ex: BaseException | None = None) -> None:
         """Ask threads to stop, because of ``ex`` if given."""
-        ...
-
-
-_LOOK_SECS = 1.0
 
 
 class StopRequest:
@@ -283,7 +252,7 @@ class StopRequest:
         while self.reason is None and (left := end - time.monotonic()) > 0:
             with suppress(queue.Empty):
                 # A signal just before Python waits for the lock does not end that wait.
-                self._bell.get(timeout=min(left, _LOOK_SECS))
+                self._bell.get(timeout=min(left, 1.0))
                 self._bell.put(None)  # for the next who waits
         return self.reason is not None
 
@@ -294,10 +263,10 @@ class Snapshot(NamedTuple):
     Attributes:
         arrays: By variable and path in its pytree, ``"state/params/conv/kernel"``: of NumPy, or of
             ranks that save together also ``ShardedArray``, and when loaded ``ArraySource``.
-        states: The states of hooks, inputs and other objects, by name.
-        resized: Of a checkpoint that another number of ranks has saved; else None.
+        states: Those of hooks, inputs and other objects, by name.
+        resized: Of a checkpoint of another number of ranks; else None.
         is_given: Whether whoever loads the arrays may keep their memory.
-        metrics: The metrics of a checkpoint by name.
+        metrics: Those of a checkpoint, by name.
     """
 
     arrays: dict[str, Any]
@@ -307,20 +276,10 @@ class Snapshot(NamedTuple):
     metrics: Mapping[str, float] = MappingProxyType({})
 
     def only(self, variables: Collection[str]) -> Snapshot:
-        """Return the same with the arrays of ``variables`` alone; ValueError if one has none."""
-        kept = {
-            key: array
-            for key, array in self.arrays.items()
-            if any(_belongs(key, name) for name in variables)
-        }
-        missing = [name for name in variables if not any(_belongs(key, name) for key in kept)]
-        if missing:
-            raise ValueError(f"no variable of the session is named {', '.join(map(repr, missing))}")
+        """Return the same with the arrays of ``variables`` alone."""
+        below = tuple(f"{name}/" for name in variables)
+        kept = {key: it for key, it in self.arrays.items() if f"{key}/".startswith(below)}
         return self._replace(arrays=kept)
-
-
-def _belongs(key: str, variable: str) -> bool:
-    return f"{key}/".startswith(f"{variable}/")
 
 
 class PreparedRun:
@@ -328,10 +287,10 @@ class PreparedRun:
 
     Attributes:
         leaf: This very object as fetches asks for this run.
-        is_of: Returns whether given fetches ask for it, as far as is quickly said.
+        is_of: Returns whether fetches ask for it, as far as is quickly said.
         fed: The keys of the feed_dict, or None.
         steps: By how much it increases the global step.
-        off_steps: How often it can be made before a hook is due by steps or runs. 0: unknown.
+        off_steps: How often it can be made before a hook is due; 0: unknown.
     """
 
     __slots__ = ("fed", "is_of", "leaf", "off_steps", "steps")
@@ -339,8 +298,7 @@ class PreparedRun:
     def __init__(self, fetches: Any, feed_keys: Iterable[Any], steps: int = 0) -> None:
         self.steps = steps
         self.off_steps = 0.0
-        keys = dict.fromkeys(feed_keys)
-        self.fed: Any = keys.keys() if keys else None
+        self.fed: Any = dict.fromkeys(feed_keys).keys() or None
         known = KnownFetches(fetches)
         self.leaf: Any = known.leaf
         self.is_of: Callable[[Any], bool] = known.is_the_same_as
@@ -377,15 +335,11 @@ class CallableRuns:
     ) -> Callable[..., Any]:
         """Return a function each call of which is a call of ``run``.
 
-        Args:
-            fetches: As for ``run``.
-            feed_list: A list or tuple of the keys of a feed_dict. The function takes their values,
-                in this order, and ``options`` and ``run_metadata`` by keyword. None: no keys.
-            accept_options: Ignored, for TensorFlow's programs: options are taken in any case.
+        The function takes the values of ``feed_list``, a list or tuple of the keys of a feed_dict,
+        in this order, and ``options`` and ``run_metadata`` by keyword, whatever ``accept_options``.
 
         Raises:
-            TypeError: If ``feed_list`` is not a list or tuple; by the function, for a wrong number
-                of values.
+            TypeError: For another ``feed_list``; by the function, for a wrong number of values.
             ValueError: If a key is twice in ``feed_list``.
         """
         if feed_list is not None and not isinstance(feed_list, list | tuple):
@@ -394,8 +348,8 @@ class CallableRuns:
         if len(set(keys)) < len(keys):
             raise ValueError(f"feed_list must have each tensor once, got {list(keys)}")
         run = self.run
-        nest.structure_key(fetches)  # for its error
-        fetches = nest.map_leaves(lambda leaf: leaf, fetches)  # lists of the caller may change
+        structure_key(fetches)  # for its error
+        fetches = map_leaves(lambda leaf: leaf, fetches)  # lists of the caller may change
 
         def call(*values: Any, options: Any = None, run_metadata: Any = None) -> Any:
             if len(values) != len(keys):
@@ -425,21 +379,17 @@ class RawSession(CallableRuns):
         runs: The number of runs that have succeeded.
         changes: The number of those that may have changed a variable; 0 where that is unknown.
         input_secs: The seconds spent waiting for inputs, since ``time_inputs()``.
-        non_training_secs: Those spent on something else, such as evaluations, which add them.
-        input_error: The error by which an input has ended a run before it changed anything,
-            or None.
+        non_training_secs: Those spent on evaluations and the like, which add them.
+        input_error: That by which an input has ended a run before it changed anything.
         checkpoint_metrics: The metrics that ``checkpoint`` has, by name.
-        state_error: Why its state is not worth saving, such as a NaN that a hook has found in it.
-        ended_apart: Whether its ranks have ended at different global steps, so that there is no
-            state of all to save; known before ``end`` of the hooks.
+        state_error: Why its state is not worth saving, such as a NaN in it.
+        ended_apart: Whether its ranks have ended at different global steps; known before ``end``.
+        has_framework_saver: Whether the framework's own saver writes its checkpoints.
+        makes_one_run_at_a_time: Whether runs of several threads wait for each other, hooks and all.
     """
 
-    #: Whether the framework's own saver writes its checkpoints.
     has_framework_saver: ClassVar[bool] = False
-
-    #: Whether runs of several threads wait for each other, hooks and all.
     makes_one_run_at_a_time: ClassVar[bool] = True
-
     runs: int = 0
     changes: int = 0
     input_secs: float = 0.0
@@ -471,7 +421,7 @@ class RawSession(CallableRuns):
         return path == self._checkpoint and self.changes == self._changes_at_checkpoint
 
     def note_unsaved(self) -> None:
-        """Note a change that no run has made, as of a hook's state: no checkpoint has it."""
+        """Note a change that no run has made, as of a hook's state."""
         self._changes_at_checkpoint = -1
 
     @property
@@ -521,7 +471,7 @@ class RawSession(CallableRuns):
         return nullcontext()
 
     def refresh_step(self) -> int | None:
-        """Return the global step as other processes may have made it; may cost a run."""
+        """Return the global step, which other processes may have made; may cost a run."""
         return self.global_step
 
     def wait(self) -> None:
@@ -536,7 +486,7 @@ class RawSession(CallableRuns):
         raise NotImplementedError
 
     def new_records(self) -> tuple[Any, Any] | None:
-        """Return empty run options and run metadata, if the framework has them."""
+        """Return empty run options and metadata, if the framework has them."""
         return None
 
     def merge_options(self, given: Mapping[str, Any]) -> Any:
@@ -559,25 +509,18 @@ class RawSession(CallableRuns):
         return False
 
     def rewind(self, *fetches: Any, to: Any = None) -> Any:
-        """Let the inputs of ``fetches`` start over, or go on where an earlier call found them.
-
-        Returns where they were: ``rewind(data, to=before)``.
-        """
+        """Let the inputs of ``fetches`` start over, or go on at ``to``; return where they were."""
 
     def time_inputs(self) -> None:
         """Add the seconds that inputs take to ``input_secs``, from now on."""
 
     def snapshot(
-        self,
-        into: Mapping[str, np.ndarray[Any, Any]] | None = None,
-        share: Share | None = None,
+        self, into: Mapping[str, np.ndarray[Any, Any]] | None = None, share: Share | None = None
     ) -> Snapshot:
-        """Return its whole state, waiting for the device.
+        """Return its whole state, or its ``share`` of several ranks, waiting for the device.
 
-        Args:
-            into: Arrays by name, to copy into where they fit; if given, even empty, the result is
-                independent of later runs. None: it may share memory with variables, and change.
-            share: Which of several ranks this is; the result is what it has to write.
+        With ``into``, arrays by name to copy into where they fit, even if empty, the result is
+        independent of later runs. Else it may share memory with variables, and change.
         """
         raise NotImplementedError
 
@@ -586,45 +529,30 @@ class RawSession(CallableRuns):
         raise NotImplementedError
 
     def load(self, snapshot: Snapshot, only: Collection[str] | None = None) -> None:
-        """Take in ``snapshot``, or ``only`` some variables of it, whole or not at all.
-
-        Raises:
-            ValueError: If it does not fit the variables of the session.
-        """
+        """Take in ``snapshot``, or ``only`` some variables of it; ValueError if it does not fit."""
         raise NotImplementedError
 
     def read(self, name: str) -> dict[str, np.ndarray[Any, Any]]:
-        """Return the present arrays of that name, or below it, by their whole names, without a run.
+        """Return the arrays of that name, or below it, by their whole names, without a run.
 
-        Args:
-            name: As in checkpoints, such as ``"state/opt_state/hyperparams/learning_rate"`` or
-                ``"state/params"``; of a graph of ``rh.torch`` also ``"learning_rate"``.
-
-        Raises:
-            ValueError: If nothing has that name.
+        Names are those in checkpoints: ``"state/params"``, and of ``rh.torch`` ``"learning_rate"``.
+        ValueError if nothing has that name.
         """
         raise NotImplementedError
 
     def assign(self, values: Mapping[str, Any]) -> None:
-        """Give parts of variables or objects new values, between runs: all of them, or none.
+        """Give parts of variables or objects new values, between runs: all, or none.
 
-        Args:
-            values: Numbers or arrays of the same shapes and dtypes, by the names of ``read``.
-
-        Raises:
-            ValueError: If nothing has a name, or a value does not fit.
+        ``values`` are numbers or arrays of the same shapes and dtypes, by the names of ``read``.
+        ValueError if nothing has a name, or a value does not fit.
         """
         raise NotImplementedError
 
     def substituted(self, places: Mapping[str, str]) -> AbstractContextManager[None]:
-        """Put values in the places of others inside the ``with`` block; then all is as before.
+        """Put values in the places of others inside the ``with`` block.
 
-        Args:
-            places: Names by the names of those that give way to them, of the same structure and
-                shapes: ``{"state/params": "ema/state/params"}``.
-
-        Raises:
-            ValueError: If nothing has a name, or a value does not fit.
+        ``places`` has names by the names of those that give way to them:
+        ``{"state/params": "ema/state/params"}``. ValueError as in ``assign``.
         """
         raise NotImplementedError
 
@@ -635,14 +563,9 @@ class RawSession(CallableRuns):
 
     def write_graph(self, folder: str | os.PathLike[str]) -> None:
         """Write the graph to ``folder``, if the framework has a format for it."""
-        return
 
     def attach(self, name: str, saved: Stateful) -> None:
-        """Save the state of ``saved`` with the variables; give it what was restored by that name.
-
-        Raises:
-            ValueError: If ``name`` is taken.
-        """
+        """Save the state of ``saved`` by ``name``, and restore it; ValueError for a taken name."""
         if name in self._attached:
             raise ValueError(f"something is attached as {name!r} already: give it another name")
         self._attached[name] = saved
@@ -668,5 +591,5 @@ class RawSession(CallableRuns):
 
     def unclaimed_states(self) -> dict[str, Any]:
         """Return the restored states of nothing attached here, sorted by name."""
-        unclaimed = self._loaded_states.keys() - self._attached.keys()
-        return {name: self._loaded_states[name] for name in sorted(unclaimed)}
+        states = sorted(self._loaded_states.items())
+        return {name: state for name, state in states if name not in self._attached}

@@ -1,7 +1,6 @@
 """The errors of runs, inputs, checkpoints and event files.
 
-Wrong arguments raise ``ValueError``, ``TypeError`` and ``RuntimeError``. What can fail with correct
-arguments has a class here, named as in ``tf.errors``:
+What can fail with correct arguments has a class here, named as in ``tf.errors``:
 
     Exception
     ├── OpError
@@ -32,11 +31,7 @@ class OpError(Exception):
     """An error from a run, a file or another process.
 
     Created as ``OpError(message)`` or, like TensorFlow's, as ``OpError(node_def, op, message)``.
-
-    Attributes:
-        message: What went wrong.
-        op: The operation that failed, or None.
-        path: The file or directory that it is about, or None.
+    ``path`` is the file or directory that it is about, or None.
     """
 
     def __init__(self, *args: Any, path: str | None = None) -> None:
@@ -45,9 +40,8 @@ class OpError(Exception):
                 f"{type(self).__name__} takes (message) or (node_def, op, message), "
                 f"got {len(args)} arguments"
             )
-        self.node_def = args[0] if len(args) == 3 else None
-        self.op = args[1] if len(args) == 3 else None
-        self.message = str(args[-1])
+        self.node_def, self.op, message = args if len(args) == 3 else (None, None, *args)
+        self.message = str(message)
         self.path = path
         super().__init__(self.message)
 
@@ -96,12 +90,7 @@ class NotFoundError(OpError):
 
 
 class PeerFailedError(OpError):
-    """Another rank of this training has failed, so this one ends as well.
-
-    Args:
-        rank: The rank that failed.
-        cause: Its error, in words.
-    """
+    """Another ``rank`` of this training has failed, by ``cause``, so this one ends as well."""
 
     def __init__(self, rank: int, cause: str) -> None:
         super().__init__(f"rank {rank} of this training has failed: {cause}")
@@ -117,10 +106,9 @@ class DataLossError(OpError):
 
 
 class NanLossDuringTrainingError(RuntimeError):
-    """A loss was NaN.
+    """A loss, named ``tensor``, was NaN.
 
     Args:
-        tensor: The name of the loss.
         step: The global step of the run that computed it, or None.
         value: The loss, which may be an array or nested.
         shown: The value as the message shows it.
@@ -151,10 +139,7 @@ def add_note(error: BaseException, text: str) -> None:
 
 
 def described(error: BaseException) -> str:
-    """Return ``repr(error)``; of TensorFlow's errors, whose repr is empty, type and message.
-
-    Never raises, nor does ``cause``: both fall back on the type.
-    """
+    """Return ``repr(error)``; of TensorFlow's errors, whose repr is empty, type and message."""
     try:
         if error.args or not str(error):
             return repr(error)
@@ -164,10 +149,7 @@ def described(error: BaseException) -> str:
 
 
 def cause(error: BaseException) -> str:
-    """Return the message of ``error``, or its type if it has none.
-
-    TensorFlow's become one line, without places in the program and the graph.
-    """
+    """Return the message of ``error``, one line of TensorFlow's; or its type if it has none."""
     try:
         text = str(error).strip()
         if error.args or not text:
@@ -182,21 +164,21 @@ def cause(error: BaseException) -> str:
 
 def call_all(calls: Iterable[Callable[[], object]]) -> None:
     """Make all ``calls``, then raise the first error with a note on each of the others."""
-    errors = []
+    first: Exception | None = None
     for call in calls:
         try:
             call()
         except Exception as error:  # noqa: BLE001
-            errors.append(error)
-    if errors:
-        first, *rest = errors
-        for other in rest:
-            add_note(first, f"and then failed: {described(other)}")
+            if first is None:
+                first = error
+            else:
+                add_note(first, f"and then failed: {described(error)}")
+    if first is not None:
         raise first
 
 
 def add_to_message(error: BaseException, text: str) -> None:
-    """Add ``text`` to the message of a system's error, such as of a full disk; else as a note."""
+    """Add ``text`` to the message of an OSError, or as a note."""
     if isinstance(error, OSError) and error.strerror is not None:
         error.strerror = f"{error.strerror}; {text}"
     else:

@@ -1,7 +1,4 @@
-"""When a hook acts: ``Trigger`` describes it, ``Timer`` follows it, ``Due`` announces it.
-
-``docs/cadences.md`` has the rules. A step that is jumped over is made up for at the next one.
-"""
+"""When a hook acts: ``Trigger`` describes it, ``Timer`` follows it, ``Due`` announces it."""
 
 from __future__ import annotations
 
@@ -15,7 +12,6 @@ from typing import Any, NamedTuple, Protocol
 from runhooks import arguments, clock
 
 _MOST_PARTS = 1000  # of an epoch
-_LEAST_EPOCHS = 1 / _MOST_PARTS
 
 
 class Due(NamedTuple):
@@ -24,8 +20,8 @@ class Due(NamedTuple):
     Attributes:
         step: In the run that is expected to take the global step there.
         time: In seconds of ``clock.monotonic()``.
-        runs: In the n-th run from now; 1 is the next one.
-        epoch: In the run that is expected to end so many epochs; 1.5: half of the second.
+        runs: In the n-th run from now; 1 is the next.
+        epoch: In the run that is expected to end so many epochs.
     """
 
     step: float = math.inf
@@ -47,7 +43,6 @@ class EpochsDone(Protocol):
 
     def done_at(self, step: int) -> Fraction:
         """Return them at ``step``: the global step now, or after the next run."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -56,16 +51,14 @@ class Trigger:
 
     Args:
         every_steps: At the multiples of this number, or the first step after a skipped one.
-        every_secs: So many seconds after the last time or the start of the session; 0: at every
-            step.
+        every_secs: So many seconds after the last time or the start of the session; 0: each step.
         every_epochs: At the last step of every so many epochs; 0.5: also in the middle of each,
             where the data have a length.
-        on_steps: At these global steps, or at the first step after a skipped one.
+        on_steps: At these global steps, or the first step after a skipped one.
         at_end: When the loop ends normally, unless the hook has acted at that step.
 
     Raises:
-        ValueError: If nothing is given, or for steps below 1, seconds below 0 and epochs below
-            0.001.
+        ValueError: If nothing is given, or for steps below 1, seconds below 0, epochs below 0.001.
         TypeError: If an argument is of the wrong type.
     """
 
@@ -95,43 +88,15 @@ class Trigger:
 
 def _check_epochs(name: str, value: float | None) -> None:
     arguments.positive(**{name: value})
-    if value is not None and not _LEAST_EPOCHS <= value < math.inf:
+    if value is not None and not 1 / _MOST_PARTS <= value < math.inf:
         raise ValueError(
-            f"{name} must be at least {_LEAST_EPOCHS}, and finite, got {value!r}: for a smaller "
+            f"{name} must be at least {1 / _MOST_PARTS}, and finite, got {value!r}: for a smaller "
             "part of an epoch, go by steps"
         )
 
 
 class Timer:
-    """Follows a trigger from step to step, for your own hooks.
-
-    With ``next_due``, the hook costs nothing in between; with its state saved, a resumed run acts
-    at the same steps as an uninterrupted one:
-
-        class LogLearningRate(rh.SessionRunHook):
-            def __init__(self, every_steps):
-                self._timer = rh.Timer(rh.Trigger(every_steps=every_steps))
-
-            def begin(self):
-                self._timer.reset()
-
-            def after_create_session(self, session, coord):
-                self._timer.start(session.global_step, session.epochs)
-
-            def next_due(self):
-                return self._timer.due()
-
-            def after_run(self, run_context, run_values):
-                step = run_context.session.global_step
-                if self._timer.should_trigger_for_step(step):
-                    self._timer.update_last_triggered_step(step)
-                    print(step, learning_rate(step))
-
-            def state_dict(self):
-                return self._timer.state_dict()
-
-            def load_state_dict(self, state):
-                self._timer.load_state_dict(state)
+    """Follows a trigger from step to step; ``docs/write-a-hook.md`` has examples.
 
     Args:
         trigger: When to act; also an attribute.
@@ -144,7 +109,7 @@ class Timer:
         self.reset()
 
     def reset(self) -> None:
-        """Start over at step 0, unless ``start`` says otherwise; seconds count from now."""
+        """Start over at step 0; seconds count from now."""
         self._last_step: int | None = None
         self._passed = 0  # steps that were used or missed
         self._passed_epochs = Fraction(0)
@@ -154,10 +119,8 @@ class Timer:
     def start(self, step: int, epochs: EpochsDone | None = None) -> None:
         """Note that a session starts at ``step``; forget what was triggered at later steps.
 
-        If nothing has triggered yet, seconds count from now. ``epochs`` is ``session.epochs``.
-
-        Raises:
-            ValueError: If the trigger goes by epochs, and there are none.
+        If nothing has triggered yet, seconds count from now. ValueError if the trigger goes by
+        epochs, and there are no ``epochs``, which are ``session.epochs``.
         """
         if self._last_step is not None and self._last_step > step:
             self.reset()
@@ -179,10 +142,7 @@ class Timer:
         return step >= self._next_step() or self._secs_have_passed()
 
     def update_last_triggered_step(self, step: int) -> tuple[float | None, int | None]:
-        """Note that ``step`` triggers now; return the seconds and steps since the last time.
-
-        They are None the first time.
-        """
+        """Note that ``step`` triggers now; return seconds and steps since the last time, if any."""
         now, wall = clock.hook_times()
         elapsed: tuple[float | None, int | None] = None, None
         if self._last_step is not None:
@@ -279,13 +239,7 @@ class FirstStepTimer(Timer):
 class SecondOrStepTimer(FirstStepTimer):
     """As that of ``tf.compat.v1.train``: triggers at the first step, then every n steps or seconds.
 
-    Args:
-        every_secs: Seconds from one time to the next; 0: every step.
-        every_steps: Steps from one time to the next.
-
-    Raises:
-        ValueError: If both or neither are given, for steps below 1 and seconds below 0.
-        TypeError: If one is not a number.
+    ValueError if both or neither are given, for steps below 1 and seconds below 0.
     """
 
     def __init__(self, every_secs: float | None = None, every_steps: int | None = None) -> None:
@@ -303,10 +257,7 @@ def no_epochs(what: str) -> ValueError:
 
 
 class DefaultSteps(int):
-    """The default of a hook's ``..._steps`` argument; it gives way to whatever the caller gives.
-
-    ``help()`` shows the plain number, which from a caller is an ordinary int.
-    """
+    """The default of a hook's ``..._steps`` argument; it gives way to whatever the caller gives."""
 
 
 class DefaultSecs(float):
@@ -314,14 +265,10 @@ class DefaultSecs(float):
 
 
 def trigger_of(trigger: Trigger | None, **cadence: float | None) -> Trigger:
-    """Return the trigger that the arguments of a hook ask for.
+    """Return the trigger that the arguments of a hook ask for; ValueError unless one is given.
 
-    Those named ``..._secs`` are seconds, ``..._epochs`` epochs, and all others steps. A
-    ``DefaultSteps`` or ``DefaultSecs`` counts only if no other argument is given.
-
-    Raises:
-        ValueError: Unless exactly one is given; for steps below 1 and seconds below 0.
-        TypeError: If one is of the wrong type.
+    Those named ``..._secs`` are seconds, ``..._epochs`` epochs, and all others steps. A default
+    counts only if no other argument is given.
     """
     given: dict[str, Any] = {**cadence, "trigger": trigger}
     defaults = DefaultSteps | DefaultSecs
@@ -344,7 +291,7 @@ def trigger_of(trigger: Trigger | None, **cadence: float | None) -> Trigger:
 
 
 def timer_of(trigger: Trigger | None, **cadence: float | None) -> Timer:
-    """Return the timer of a hook of our own; as ``trigger_of``."""
+    """Return the timer of a hook of our own."""
     return Timer(trigger_of(trigger, **cadence))
 
 

@@ -85,6 +85,14 @@ def test_a_name_that_is_not_a_variable_is_refused(step, tmp_path, name):
         assert sess.checkpoint == path
 
 
+def test_a_variable_without_arrays_is_no_unknown_name(tmp_path):
+    with rh.Graph().as_default():
+        rh.Variable({}, name="empty")
+        with rh.Session() as sess:
+            path = rh.Saver(["empty"]).save(sess, tmp_path / "model.ckpt")
+            rh.Saver(["empty"]).restore(sess, path)
+
+
 def test_a_variable_that_the_checkpoint_lacks_is_named(step, tmp_path):
     with trained(step) as sess:
         path = rh.Saver(["seen"]).save(sess, tmp_path / "model.ckpt")

@@ -49,11 +49,6 @@ def step_of(session: RawSession) -> int:
     return step
 
 
-def step_or_none(session: RawSession) -> int | None:
-    """Return the global step of a session; None if its graph has none."""
-    return session_of(session).global_step
-
-
 def next_step_of(run_context: SessionRunContext) -> int:
     """Return the global step that a run is expected to lead to; makes no run."""
     # TensorFlow's own context does not have it.
@@ -62,16 +57,13 @@ def next_step_of(run_context: SessionRunContext) -> int:
 
 
 def log_of(session: RawSession | None) -> Log:
-    """Return the logger of the framework that runs ``session``; ours if ``session`` is None."""
+    """Return the logger of the framework that runs ``session``; ours if there is none."""
     return Framework.log if session is None else session_of(session).engine.log
 
 
 @contextmanager
 def not_training(session: RawSession | None) -> Iterator[None]:
-    """Do not count the time of the ``with`` block as training; blocks may be nested.
-
-    Time that inputs take in it does not count as waiting for input, either.
-    """
+    """Do not count the time of the ``with`` block as training or input; blocks may be nested."""
     if session is None:
         yield
         return
@@ -185,7 +177,7 @@ class PeriodicHook(_TimerHook):
             self._act(session)
 
     def _act(self, session: RawSession) -> None:
-        """Act now; a subclass does it, and calls this method too."""
+        """Act now; a subclass calls this method too."""
         self._timer.update_last_triggered_step(step_of(session))
 
 
@@ -243,10 +235,7 @@ class FetchingHook(TimedHook):
 
 
 class TensorFlowHook(SessionRunHook):
-    """The base of hooks that TensorFlow has, too, and that programs have extended.
-
-    A subclass finds the private names that it knows from TensorFlow's class.
-    """
+    """The base of hooks of TensorFlow: subclasses find the private names of TensorFlow's class."""
 
     def begin(self) -> None:
         self._global_step_tensor = required_global_step(self)
@@ -280,7 +269,7 @@ class StepReadingHook(TensorFlowHook):
         return None if is_ours else SessionRunArgs(self._global_step_tensor)
 
     def _set_steps_per_run(self, steps_per_run: int) -> None:
-        """Note it for subclasses; TensorFlow's loops call it. Here the step is always known."""
+        """Note it for subclasses; TensorFlow's loops call it."""
         self._steps_per_run = steps_per_run
 
 
@@ -311,7 +300,7 @@ class NamedTensors:
         return found
 
     def labelled(self, values: Mapping[Any, Any]) -> list[tuple[str, Any]]:
-        """Return labels and ``values``, which were fetched by key, in the order to show them."""
+        """Return labels and ``values``, which were fetched by key, in order."""
         return [(str(getattr(key, "name", key)), values[key]) for key in self.by_key]
 
 
@@ -336,10 +325,7 @@ _AT_END_FIX = (
 
 
 def check_for_end(graph: BaseGraph, fetches: Any) -> None:
-    """Raise ValueError if ``fetches`` cannot be computed when the loop has ended.
-
-    There is nothing to feed by then, and the state must stay as it is for a run that resumes.
-    """
+    """Raise ValueError if ``fetches`` cannot be computed when the loop has ended."""
     try:
         graph.check_run(fetches)
     except ValueError as error:

@@ -55,7 +55,7 @@ class CheckpointSaverListener:
 
 
 class _Save(NamedTuple):
-    """A save that listeners have not been told of; ``background`` is None if it is done."""
+    """A save that listeners have not been told of."""
 
     step: int
     path: str
@@ -76,13 +76,11 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
     As in ``tf.compat.v1.train``. Checkpoints are ``<checkpoint_dir>/<checkpoint_basename>-<step>``.
     A step that the session was restored from, or that another such hook has already saved, is not
     saved again, unless hooks have changed it as the session opened; nor is a state in which
-    ``NanTensorHook`` has found NaN. Nothing is saved at the end if several ranks have ended at
-    different steps.
+    ``NanTensorHook`` has found NaN, or one at the end if ranks have ended at different steps.
 
     All event files of the process are flushed first; if that fails, the checkpoint is saved, and
-    then the error is raised. With a ``KeepBest``, an evaluation that is among the best so far is
-    saved as well. With ``Saver(asynchronous=True)``, listeners are called when the checkpoint is on
-    disk, some steps later; if writing fails, the error is raised after the next run. The next save
+    then the error is raised. With ``Saver(asynchronous=True)``, listeners are called when the
+    checkpoint is on disk; if writing fails, the error is raised after the next run. The next save
     and the end wait for the previous save.
 
         hooks = [rh.CheckpointSaverHook("runs/a", save_steps=1000, saver=rh.Saver(max_to_keep=3))]
@@ -91,13 +89,13 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
         checkpoint_dir: The directory of the checkpoints.
         save_secs: Seconds from one checkpoint to the next.
         save_steps: Steps from one checkpoint to the next.
-        saver: The saver. If neither ``saver`` nor ``scaffold`` is given: the one in the graph's
-            collection ``GraphKeys.SAVERS``, or a new one for all variables.
+        saver: The saver. Without it and ``scaffold``: the one in the graph's collection
+            ``GraphKeys.SAVERS``, or a new one for all variables.
         checkpoint_basename: The first part of the names of checkpoints.
         scaffold: Its ``saver`` is the saver.
         listeners: Called before and after each checkpoint.
         save_graph_def: Whether to write ``graph.pbtxt`` and meta graphs of a TensorFlow graph. The
-            event file of the directory always has the graph.
+            event file always has the graph.
         trigger: When to save.
 
     Raises:
@@ -126,7 +124,13 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
             raise ValueError(f"saver={saver!r} and scaffold={scaffold!r} cannot both be given")
         arguments.given(checkpoint_dir=checkpoint_dir)
         arguments.directory(checkpoint_dir=checkpoint_dir)
-        _check_basename(checkpoint_basename)
+        arguments.given(checkpoint_basename=checkpoint_basename)
+        arguments.instance(str, checkpoint_basename=checkpoint_basename)
+        if checkpoint_basename in ("", ".", "..") or "/" in checkpoint_basename:
+            raise ValueError(
+                "checkpoint_basename must be the name of a file in checkpoint_dir, got "
+                f"{checkpoint_basename!r}"
+            )
         self._checkpoint_dir = checkpoint_dir
         self._output = SummaryOutput(checkpoint_dir)
         self._basename = checkpoint_basename
@@ -168,7 +172,10 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
         if self._save_graph_def and not self._graph_written and current_group().is_chief:
             session_of(session).write_graph(self._checkpoint_dir)
             self._graph_written = True
-        _note_changes_of_all(session, self._path(step))
+        raw, group, path = session_of(session), current_group(), self._path(step)
+        # All ranks save again if a hook of one has changed what it restored.
+        if group.size > 1 and group.agree("restored", str(raw.is_saved_as(path)), min) != str(True):
+            raw.note_unsaved()
         self._saved = self._state(session, step) if self._is_restored(session, step) else None
         self._count_from_start(session, step)
         stopping = self._ask_to_save(session, step) or stopping
@@ -218,7 +225,10 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
 
     def _ask_to_save(self, session: RawSession, step: int) -> bool:
         asked = self._state(session, step)
-        error = _state_error(session)
+        found, group = session_of(session).state_error, current_group()
+        error = "" if found is None else str(found)
+        if group.size > 1:
+            error = group.agree("errors in the state", error, max)
         if error:
             log_of(session).warning("step %d is not saved as a checkpoint: %s", step, error)
         stopping = not error and self._save(session, step)
@@ -307,10 +317,7 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
         return {rule.name: float(rule.metric.by_step()[step]) for rule in rules}
 
     def _is_saved(self, session: RawSession, step: int) -> bool:
-        """Return whether the session is saved, with the metrics by which it is among the best.
-
-        An evaluation at the end, or one that a resumed session repeats, comes after the save.
-        """
+        """Return whether the session is saved, with the metrics by which it is among the best."""
         raw = session_of(session)
         if not raw.is_saved_as(self._path(step)):
             return False
@@ -347,26 +354,3 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
                 "scaffold to CheckpointSaverHook"
             )
         return savers[0] if savers else Saver()
-
-
-def _note_changes_of_all(session: RawSession, path: str) -> None:
-    """Let all ranks save ``path`` again if a hook of one has changed what was restored from it."""
-    raw, group = session_of(session), current_group()
-    if group.size > 1 and group.agree("restored", str(raw.is_saved_as(path)), min) != str(True):
-        raw.note_unsaved()
-
-
-def _state_error(session: RawSession) -> str:
-    """Return why the state is not worth saving, on all ranks if on one; "" if it is."""
-    error, group = session_of(session).state_error, current_group()
-    found = "" if error is None else str(error)
-    return found if group.size == 1 else group.agree("errors in the state", found, max)
-
-
-def _check_basename(name: Any) -> None:
-    arguments.given(checkpoint_basename=name)
-    arguments.instance(str, checkpoint_basename=name)
-    if name in ("", ".", "..") or "/" in name:
-        raise ValueError(
-            f"checkpoint_basename must be the name of a file in checkpoint_dir, got {name!r}"
-        )

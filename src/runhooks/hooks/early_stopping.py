@@ -35,8 +35,6 @@ from runhooks.trigger import DefaultSecs, Due, FirstStepTimer, Timer, Trigger, t
 
 _log = logging.getLogger("runhooks")
 
-ReadMetrics = Callable[[], Mapping[int, Mapping[str, float]]]
-
 
 class EvalMetrics:
     """The scalars in the event files of ``eval_dir``, which need not exist yet."""
@@ -67,11 +65,7 @@ class EvalMetrics:
 
 
 class Rule:
-    """Says why to stop, by the values of a metric that evaluations have found; "" until then.
-
-    ``word`` is ``"higher"`` or ``"lower"``, ``"increase"`` or ``"decrease"``; ``limit`` is the
-    argument of that rule.
-    """
+    """Says why to stop, by the values of a metric that evaluations have found; "" until then."""
 
     prefix: ClassVar[str]
     check: ClassVar[Callable[..., None]]
@@ -88,23 +82,32 @@ class Rule:
         ((limit_name, self._limit),) = limit.items()
         if isinstance(name, Real):
             raise ValueError(f"metric_name must be a str, got {name!r}: write {limit_name}={name}")
-        if isinstance(estimator, EvaluationMetric):
+        self._followed = estimator if isinstance(estimator, EvaluationMetric) else None
+        if self._followed is not None:
             if name is not None or eval_dir is not None:
                 raise ValueError(
                     f"metric_name and eval_dir must be left out, got {name!r} and "
                     f"{eval_dir!r}: {estimator!r} says both"
                 )
-            name = estimator.name
-        self._read, self._place = _source(estimator, eval_dir)
+            name, estimator = self._followed.name, self._followed.evaluation
+        self._read: Callable[[], Mapping[int, Mapping[str, float]]]
+        if eval_dir is None and isinstance(estimator, EvaluatingHook):
+            self._read, self._place = estimator.metrics_in_training, estimator.title
+        elif eval_dir is None or estimator is not None:
+            raise ValueError(
+                "estimator must be an rh.EvaluationHook of this loop or its hook.metric(name); or "
+                f"give None, and the eval_dir of evaluations; got {estimator!r} and {eval_dir=}"
+            )
+        else:
+            self._read, self._place = EvalMetrics(eval_dir).read, os.fspath(eval_dir)
         arguments.given(metric_name=name)
         assert name is not None
         arguments.instance(str, metric_name=name)
-        if isinstance(estimator, EvaluatingHook):
+        if self._followed is None and isinstance(estimator, EvaluatingHook):
             estimator.metric(name)
         arguments.whole(0, min_steps=min_steps)
         arguments.given(**limit)
         self.check(**limit)
-        self._followed = estimator if isinstance(estimator, EvaluationMetric) else None
         self._metric = name
         self._min_steps = min_steps
         self._word = word
@@ -122,7 +125,7 @@ class Rule:
         raise NotImplementedError
 
     def values(self) -> Iterator[tuple[int, float]]:
-        """Yield the values so far as ``(step, value)``, in the order of steps."""
+        """Yield steps and values so far, in order."""
         by_step = self._read()
         if not self._is_known and by_step:
             known = sorted({name for metrics in by_step.values() for name in metrics})
@@ -134,19 +137,6 @@ class Rule:
         for step, metrics in by_step.items():
             if step >= self._min_steps and self._metric in metrics:
                 yield step, metrics[self._metric]
-
-
-def _source(estimator: Any, eval_dir: str | os.PathLike[str] | None) -> tuple[ReadMetrics, str]:
-    """Return what reads the metrics by step, and the place they come from."""
-    hook = estimator.evaluation if isinstance(estimator, EvaluationMetric) else estimator
-    if eval_dir is None and isinstance(hook, EvaluatingHook):
-        return hook.metrics_in_training, hook.title
-    if eval_dir is None or hook is not None:
-        raise ValueError(
-            "estimator must be an rh.EvaluationHook of this loop or its hook.metric(name); or give "
-            f"None, and the eval_dir of evaluations; got {estimator!r} and eval_dir={eval_dir!r}"
-        )
-    return EvalMetrics(eval_dir).read, os.fspath(eval_dir)
 
 
 class Threshold(Rule):
@@ -212,9 +202,9 @@ _RUN_EVERY_SECS = DefaultSecs(60.0)
 
 
 class EarlyStoppingHook(TimedHook):
-    """Asks to stop once ``should_stop()`` is true.
+    """Asks to stop once ``should_stop()`` is true; by default, after each evaluation of ``metric``.
 
-    Without a cadence it is due whenever ``metric`` is evaluated, and when a session opens.
+    It is then due when a session opens, too.
     """
 
     def __init__(
@@ -315,8 +305,8 @@ def stop_if_higher_hook(
 
     Args:
         estimator: A metric of an ``EvaluationHook`` of the loop, checked whenever it is evaluated,
-            and when a session opens, unless another argument says otherwise. Or the
-            ``EvaluationHook`` itself; or None, to read what another process writes.
+            and when a session opens, unless a cadence is given. Or the hook itself; or None, to
+            read what another process writes.
         metric_name: The tag of the metric, if ``estimator`` does not say.
         threshold: The value to compare with.
         eval_dir: The directory to which another process writes evaluations.
@@ -372,8 +362,8 @@ def stop_if_no_increase_hook(
 
     It stops when an evaluation is ``max_steps_without_increase`` global steps or more after the one
     that found the highest value; or, with ``patience=5``, when more than 5 evaluations in a row
-    have found no higher one. Exactly one of the two is given. NaN, even the first value, counts as
-    no increase. All other arguments are those of ``stop_if_higher_hook``.
+    have found no higher one. Exactly one of the two is given. NaN counts as no increase. All other
+    arguments are those of ``stop_if_higher_hook``.
 
         accuracy = evaluation.metric("accuracy")
         hook = rh.stop_if_no_increase_hook(accuracy, patience=5)
@@ -412,7 +402,7 @@ def stop_if_no_decrease_hook(
 def read_eval_metrics(eval_dir: str | os.PathLike[str]) -> dict[int, dict[str, float]]:
     """Return the scalars in the event files of ``eval_dir``, by tag, by global step, in order.
 
-    Empty if the directory does not exist yet. Of several values of a tag at one step, the last
-    counts. Values from before a resume are left out if the resumed session repeated their steps.
+    Empty if the directory does not exist yet. Of several values at one step, the last counts.
+    Values from before a resume are left out if the resumed session repeated their steps.
     """
     return EvalMetrics(eval_dir).read()

@@ -23,7 +23,7 @@ _log = logging.getLogger("runhooks")
 
 
 class MovingAverages:
-    """Moving averages, named by ``places``, of variables, objects or parts of the default graph."""
+    """Moving averages, named by ``places``, of parts of the default graph."""
 
     def __init__(self, graph: Graph, name: str, places: Mapping[str, str]) -> None:
         self._graph = graph
@@ -64,7 +64,6 @@ class MovingAverages:
 
 
 def _averages_of(name: str, places: Mapping[str, str]) -> MovingAverages:
-    """Return the averages of the default graph of that name; they are added if it has none."""
     graph = own_graph()
     for found in graph.get_collection(MOVING_AVERAGES):
         if found.name == name:
@@ -112,15 +111,12 @@ def _leaves(leaves: dict[str, Any], part: str, start: int) -> dict[str, Any]:
 class EmaHook(TimedHook):
     """Keeps exponential moving averages of parameters: ``decay * average + (1 - decay) * new``.
 
-    The averages are updated after each step, in a run of their own without hooks. They stay on the
-    device of the parameters, in float32 if the parameters have fewer bits. To the bit, update ``k``
-    (from 1) gives the parameters the weight ``w = (1 - decay) / (1 - decay**k)`` or, without
-    ``debias``, ``1 - decay``, and 1 in the first update. It computes, in the dtype of the averages,
-    ``average + w * (new - average)`` if ``w < 0.5``, or else ``new - (1 - w) * (new - average)``.
-    For a module, that is ``torch.lerp(average, new, w)``. On JAX, it is compiled, with ``w`` as an
-    argument. Integers, such as counts, and random keys are copied.
-
-    Checkpoints store them as ``"ema/<name>"``: ``rh.load("runs/a", only="ema/state/params")``.
+    The averages stay on the device of the parameters, in float32 if these have fewer bits. To the
+    bit, update ``k`` (from 1) gives the parameters the weight ``w = (1 - decay) / (1 - decay**k)``
+    or, without ``debias``, ``1 - decay``, and 1 in the first update. It computes, in the dtype of
+    the averages, ``average + w * (new - average)`` if ``w < 0.5``, or else
+    ``new - (1 - w) * (new - average)``. For a module, that is ``torch.lerp(average, new, w)``. On
+    JAX, it is compiled, with ``w`` as an argument. Integers and random keys are copied.
 
         ema = rh.EmaHook("state/params", decay=0.999)
         evaluation = rh.EvaluationHook({"accuracy": accuracy}, every_n_steps=500, averages=ema)
@@ -129,16 +125,16 @@ class EmaHook(TimedHook):
         parameters: Their name in checkpoints, or a list of names: of a variable, an ``rh.torch``
             module, or a part of one.
         decay: The share of the old average that an update keeps; at least 0 and below 1.
-        every_n_steps: Update at the multiples of this number. Other runs cost nothing.
-        debias: Whether to correct early averages for the small number of updates, as ``optax.ema``
-            does. False: start from the first parameters, like PyTorch's ``AveragedModel``.
+        every_n_steps: Update at the multiples of this number.
+        debias: Whether to correct early averages, as ``optax.ema`` does. False: start from the
+            first parameters, like PyTorch's ``AveragedModel``.
         name: The prefix of the names of the averages; a second hook needs another one.
         hook_name: As in ``SessionRunHook``.
 
     Raises:
         ValueError: For a number out of its range. In ``begin``, or when a session opens: if nothing
             is called ``parameters``.
-        TypeError: In ``begin``, on a ``tf.Graph``: use ``tf.train.ExponentialMovingAverage`` there.
+        TypeError: In ``begin``, on a ``tf.Graph``.
     """
 
     def __init__(
@@ -212,11 +208,14 @@ class EmaHook(TimedHook):
         self._update_at(run_context.session)
 
     def _update_at(self, session: RawSession) -> None:
-        """Update the averages if the present step is due and not in them yet."""
         step = step_of(session)
         if self._timer.should_trigger_for_step(step):
             assert self._averages is not None
-            self._averages.update(session, self._weight())
+            if self._debias:
+                weight = (1 - self._decay) / (1 - self._decay ** (self._num_updates + 1))
+            else:
+                weight = 1 - self._decay if self._num_updates else 1.0
+            self._averages.update(session, weight)
             self._timer.update_last_triggered_step(step)
             self._num_updates += 1
 
@@ -236,11 +235,6 @@ class EmaHook(TimedHook):
             return
         super().load_state_dict(state)
         self._num_updates = state["num_updates"]
-
-    def _weight(self) -> float:
-        if self._debias:
-            return (1 - self._decay) / (1 - self._decay ** (self._num_updates + 1))
-        return 1 - self._decay if self._num_updates else 1.0
 
 
 def _names(parameters: str | Variable | Iterable[str | Variable]) -> list[str]:

@@ -31,7 +31,7 @@ _WEIGHT, _SUM_OF = "weight", "sum of "
 
 
 class Means:
-    """The weighted mean of each value that ``is_metric``, over the runs of an evaluation.
+    """The weighted mean of each value that ``is_metric``.
 
     A value is read when the next one arrives: the device computes that one meanwhile.
     """
@@ -46,8 +46,7 @@ class Means:
         """Add the values of one run; raise ValueError or TypeError for one that is no number."""
         self._read()
         if self._sums is None:
-            found = [label for label, value in values.items() if self._is_metric(value)]
-            self._sums = dict.fromkeys(found, 0.0)
+            self._sums = {label: 0.0 for label, it in values.items() if self._is_metric(it)}
         self._unread = values, weight
 
     def means(self, add: Callable[[Mapping[str, float]], Mapping[str, float]]) -> dict[str, float]:
@@ -75,7 +74,7 @@ class Means:
 
 
 class Streamed(NamedTuple):
-    """A metric that a graph adds up itself, with what adds a batch, and what begins anew."""
+    """A metric that a graph adds up itself."""
 
     value: Any
     update: Any
@@ -85,18 +84,11 @@ class Streamed(NamedTuple):
 class EvaluationHook(EvaluatingHook):
     """Evaluates during training: calls a test step with test data, and writes the mean metrics.
 
-    Parameters of the test step with the name of a state or object of the training get that, ``key``
-    and ``rng`` a random key for each batch, and the rest the elements of ``data``. Of what it
-    returns by name, each single number is a metric: its mean over the batches of all ranks,
-    weighted by their examples. ``docs/evaluation.md`` says more.
+    ``docs/evaluation.md`` says what the test step gets and what becomes of its results. The
+    session's other hooks are not called in an evaluation.
 
         test = rh.EvaluationHook(test_step, test_loader, every_n_epochs=1, output_dir="runs/a/test")
         hooks = [test, rh.stop_if_no_increase_hook(test.metric("accuracy"), patience=5)]
-
-    It evaluates before any other hook acts on a step, and at the end only with
-    ``Trigger(at_end=True)``. A resumed run has the metrics found so far. The session's other hooks
-    are not called in an evaluation. ``hook.metric("accuracy")`` is for hooks and savers that act on
-    one, and ``hook["pictures"]``, the tensor of an output, for a summary.
 
     Args:
         test_step: The function; or a dict of tensors or their names, by the tag to write them
@@ -114,25 +106,23 @@ class EvaluationHook(EvaluatingHook):
         outputs: Names for what ``test_step`` returns without names.
         steps: The maximum number of runs of an evaluation.
         summary_op: A summary or a list of these, computed with the first batch of an evaluation;
-            or, for outputs of the test step, a function that takes the hook and returns them.
+            or a function that takes the hook and returns them.
         averages: Evaluate with the moving averages of this ``EmaHook`` of the same session.
         weight: A tensor or its name: the weight of a run in the means. None: the number of
             examples in its batch, or for a dict of tensors 1.
         hooks: Called in the runs of an evaluation, which is a session for them. If one asks to
             stop, the evaluation ends, and the training continues.
-        output_dir: Where to write, without a ``summary_writer``. With neither, metrics are only
-            logged.
+        output_dir: Where to write, without a ``summary_writer``. With neither, it only logs.
         summary_writer: The writer.
         hook_name: As in ``SessionRunHook``.
 
     Raises:
-        ValueError: Unless exactly one cadence is given. In ``begin``: if the test step has a
-            parameter that nothing is left for, or metrics need a training step of ``rh.torch``. In
-            ``begin`` or in the first evaluation: if another hook acts on a metric that there is
-            not. In an evaluation: if it draws from an input of the training or changes a saved
-            variable, or if metrics of a dict are not single numbers. (Parameters and buffers of
-            PyTorch that functions change in place stay changed, without an error.) In a step: if it
-            is to fetch an output of the test step.
+        ValueError: Unless exactly one cadence is given. In ``begin``: if nothing is left for a
+            parameter of the test step, or metrics need a training step of ``rh.torch``. In
+            ``begin`` or the first evaluation: if another hook acts on a metric that there is not.
+            In an evaluation: if it draws from an input of the training or changes a saved variable
+            (in place, as in PyTorch, is not noticed), or if metrics of a dict are not single
+            numbers. In a step: if it is to fetch an output of the test step.
         TypeError: If ``test_step`` is neither a function nor a dict; in ``begin``, if a metric of
             the dict has no value.
         RuntimeError: In an evaluation: if the data are empty.
@@ -180,11 +170,7 @@ class EvaluationHook(EvaluatingHook):
         self._before: Any = None
 
     def __getitem__(self, output: str) -> Tensor:
-        """Return the tensor of an output of the test step, as of the batch that is evaluated.
-
-        Raises:
-            TypeError: If the hook has no test step.
-        """
+        """Return the tensor of an output of the test step; TypeError if there is no test step."""
         if self._test_step is None:
             raise TypeError("only an EvaluationHook of a test step has outputs, not one of tensors")
         return self._added().result[output]
@@ -206,7 +192,14 @@ class EvaluationHook(EvaluatingHook):
         if self._weight is not None:
             self._fetches[1:] = [graph.as_graph_element(self._weight)]
         self._updates = [it.update for it in self._streamed.values()]
-        _check_no_step(graph, self._fetches)
+        if graph.objects is not None:
+            effects = graph.effects_of(self._fetches)
+            if needed := effects.steps or effects.step_captures:
+                name = min(op.name for op in needed)
+                raise ValueError(
+                    f"metrics need {name!r}, of a step, and an evaluation must not train: compute "
+                    "them with a function of your own, rh.call(evaluate, ...)"
+                )
         if self._shown is None:
             made = self._summary_op(self) if callable(self._summary_op) else self._summary_op
             self._shown = summaries_of(graph, made)
@@ -266,9 +259,12 @@ class EvaluationHook(EvaluatingHook):
                 "the evaluation made no run: its data or inputs gave nothing. A generator or "
                 "iterator serves only the first evaluation: give a list or a loader"
             )
-        # At the end, ranks whose data differ in length are at different steps.
-        place = "between runs" if training is None else f"at step {step_of(session)}"
-        found = means.means(self._adding(session, place))
+        add: Callable[[Mapping[str, float]], Mapping[str, float]] = dict
+        if not session_of(session).engine.runs_one_program and self.runs_on != "chief":
+            # At the end, ranks whose data differ in length are at different steps.
+            place = "between runs" if training is None else f"at step {step_of(session)}"
+            add = partial(current_group().total, f"the metrics of {self.title}", at=place)
+        found = means.means(add)
         if self._streamed:
             values = session.run({name: it.value for name, it in self._streamed.items()})
             found |= {name: number(name, it) for name, it in values.items()}
@@ -277,19 +273,17 @@ class EvaluationHook(EvaluatingHook):
             self._output.add_summary(summary, step_of(session))
         return found, runs
 
-    def _adding(
-        self, session: RawSession, place: str
-    ) -> Callable[[Mapping[str, float]], Mapping[str, float]]:
-        """Return what adds up the numbers of all ranks that evaluate data of their own."""
-        if session_of(session).engine.runs_one_program or self.runs_on == "chief":
-            return dict
-        return partial(current_group().total, f"the metrics of {self.title}", at=place)
-
     def _feeds(
         self, session: RawSession, training: SessionRunArgs | None
     ) -> Iterator[FeedDict | None]:
         is_fed = self._test_step is None and self._data is not None
-        feeds: Any = self._feed_dicts(step_of(session)) if is_fed else repeat(None)
+        feeds: Any = repeat(None)
+        if is_fed:
+            feeds = self._data(step_of(session)) if callable(self._data) else self._data
+            if not isinstance(feeds, Iterable):
+                raise TypeError(
+                    f"data must be, or return, an iterable of feed_dicts, got {feeds!r}"
+                )
         for index, feed_dict in enumerate(islice(feeds, self._steps)):
             if index == 0:
                 inputs = self._inputs = self._own_inputs(session, feed_dict, training)
@@ -300,20 +294,10 @@ class EvaluationHook(EvaluatingHook):
                     return
             yield feed_dict
 
-    def _feed_dicts(self, step: int) -> Iterable[FeedDict]:
-        found = self._data(step) if callable(self._data) else self._data
-        if not isinstance(found, Iterable):
-            raise TypeError(f"data must be, or return, an iterable of feed_dicts, got {found!r}")
-        return found
-
     def _own_inputs(
         self, session: RawSession, feed_dict: FeedDict | None, training: SessionRunArgs | None
     ) -> list[Any]:
-        """Return the inputs of an evaluation; of TensorFlow, iterators and queues.
-
-        Raises:
-            ValueError: If ``training`` draws from one too, or if a saved variable is changed.
-        """
+        """Return the inputs; ValueError for one of ``training``, or if a saved variable changes."""
         graph, feeds = graph_of(session.graph), feed_dict or ()
         saved = set(graph.get_collection(GraphKeys.GLOBAL_VARIABLES))
         asked = [*self._fetches, self._updates, self._summaries]
@@ -324,9 +308,9 @@ class EvaluationHook(EvaluatingHook):
                     "evaluation may change local variables alone"
                 )
         inputs = session.inputs_of(asked, feeds)
-        if training is None or not inputs:
-            return inputs
-        theirs = session.inputs_of(training.fetches, training.feed_dict or ())
+        theirs = []
+        if training is not None and inputs:
+            theirs = session.inputs_of(training.fetches, training.feed_dict or ())
         for op in inputs:
             if op in theirs and not session.may_share(op):
                 raise ValueError(
@@ -363,7 +347,6 @@ def _check_what(test_step: Any, data: Any, outputs: Any) -> None:
 def _split(
     graph: BaseGraph, metrics: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Streamed]]:
-    """Return the metrics that are single tensors, and those that are pairs, by name."""
     single, streamed = {}, {}
     for name, metric in metrics.items():
         try:
@@ -383,16 +366,3 @@ def _split(
 def _is_number(value: Any) -> bool:
     shape = getattr(value, "shape", ())
     return not isinstance(value, str | Mapping | list | tuple) and math.prod(shape) == 1
-
-
-def _check_no_step(graph: BaseGraph, fetches: Any) -> None:
-    """Raise ValueError if ``fetches`` have a value only when a step of the training is made."""
-    if graph.objects is None:
-        return
-    effects = graph.effects_of(fetches)
-    if needed := effects.steps or effects.step_captures:
-        name = min(op.name for op in needed)
-        raise ValueError(
-            f"metrics need {name!r}, of a step, and an evaluation must not train: compute them "
-            "with a function of your own, rh.call(evaluate, ...)"
-        )

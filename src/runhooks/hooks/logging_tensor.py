@@ -29,7 +29,6 @@ from runhooks.hooks.base import (
     next_step_of,
     required_global_step,
     step_of,
-    step_or_none,
 )
 from runhooks.trigger import Due, SecondOrStepTimer, Timer, Trigger
 
@@ -100,7 +99,7 @@ class LoggingTensorHook(TensorFlowHook):
         self._start_over()
 
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
-        step, last_step = step_or_none(session), self._logged_step
+        step, last_step = session_of(session).global_step, self._logged_step
         if self._trigger is not None:
             if last_step is not None and last_step != self._timer.last_triggered_step():
                 self._timer.load_state_dict({"last_triggered_step": last_step})
@@ -136,7 +135,7 @@ class LoggingTensorHook(TensorFlowHook):
         if run_values.results is not None:
             last_run, last_step = self._timer.last_triggered_step(), self._logged_step
             self._log_values(run_context.session, run_values.results)
-            self._logged_step = step = step_or_none(run_context.session)
+            self._logged_step = step = session_of(run_context.session).global_step
             counts = last_run is not None and self._trigger is None
             runs = self._iter_count - (last_run or 0) if counts else 0
             if step is not None and last_step is not None and runs and step > last_step:
@@ -145,7 +144,7 @@ class LoggingTensorHook(TensorFlowHook):
             self._iter_count += 1
 
     def end(self, session: RawSession) -> None:
-        is_logged = step_or_none(session) == self._logged_step
+        is_logged = session_of(session).global_step == self._logged_step
         if self._log_at_end or (self._timer.trigger.at_end and not is_logged):
             self._log_values(session, session.run(self._current_tensors))
 
@@ -196,7 +195,7 @@ def _timer_of(cadence: Mapping[str, Any], at_end: bool) -> Timer:
 
 
 def _line(labelled: Sequence[tuple[str, Any]]) -> str:
-    # Options do not change how a single number is printed, and take longer than that.
+    # Options do not change how a single number is printed, and take longer.
     are_numbers = all(library_of(it) is not NO_LIBRARY and np.ndim(it) == 0 for _, it in labelled)
     with nullcontext() if are_numbers else np.printoptions(suppress=True):
         return ", ".join(f"{label} = {library_of(value).text(value)}" for label, value in labelled)

@@ -8,7 +8,6 @@ import os
 from abc import abstractmethod
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any, ClassVar
 
 import numpy as np
@@ -54,11 +53,7 @@ class EvaluationMetric:
         return f"<EvaluationMetric {self.name!r} of {self.evaluation.title}>"
 
     def by_step(self) -> dict[int, float]:
-        """Return its values so far by global step, in the order of steps.
-
-        Raises:
-            ValueError: If the last evaluation has found only other metrics.
-        """
+        """Return its values so far by global step, in order; ValueError as ``last``."""
         found = self.evaluation.metrics_by_step()
         if self.evaluation.evaluated_step is not None:
             self.last()
@@ -68,11 +63,7 @@ class EvaluationMetric:
         return self.evaluation.next_due()
 
     def last(self) -> float:
-        """Return the value that the last evaluation has found.
-
-        Raises:
-            ValueError: If there was none, or it has found only other metrics.
-        """
+        """Return the value of the last evaluation; ValueError if there is none."""
         found = self.evaluation.last_metrics
         if self.name not in found:
             raise _unknown(self.name, self.evaluation.title, found)
@@ -85,9 +76,9 @@ def _unknown(name: str, place: str, known: Collection[str]) -> ValueError:
 
 
 class EvaluationTimer(Timer):
-    """Triggers once after each evaluation of a hook of the same loop, at the step it has evaluated.
+    """Triggers once after each evaluation of a hook of the same loop.
 
-    In TensorFlow's own sessions that hook may be called last: this triggers one run later then.
+    In TensorFlow's own sessions, that hook may be called last: this triggers one run later then.
     """
 
     def __init__(self, evaluation: EvaluatingHook) -> None:
@@ -130,12 +121,8 @@ def number(label: str, value: Any) -> float:
 class _Dropped(dict[str, float]):
     """The metrics of an evaluation that a stop has ended: NaN, whatever their names may be.
 
-    Hooks that act on that step must neither fail, or it would not be saved, nor take the metrics of
-    an earlier step for its.
+    Hooks that act on that step must not fail, or it would not be saved.
     """
-
-    def __init__(self, *names: Iterable[str]) -> None:
-        super().__init__(dict.fromkeys(chain(*names), math.nan))
 
     def __missing__(self, name: str) -> float:
         return math.nan
@@ -177,21 +164,18 @@ class EvaluatingHook(TimedHook):
 
     @property
     def last_metrics(self) -> Mapping[str, float]:
-        """The metrics of the last evaluation, in a resumed session, too; empty if there was none.
-
-        Each is NaN if a stop has ended that evaluation, until a resumed session has repeated it.
-        """
+        """The metrics of the last evaluation, in a resumed session, too; NaN if a stop ended it."""
         found = self.metrics_by_step()
         last = found[max(found)] if found else {}
         if self._dropped_at is None:
             return last
-        return _Dropped(self._known or last, sorted(self._wanted))
+        return _Dropped(dict.fromkeys([*(self._known or last), *sorted(self._wanted)], math.nan))
 
     def metric(self, name: str) -> EvaluationMetric:
         """Return the metric ``name``, for ``stop_if_no_increase_hook`` and others that act on it.
 
-        If there is none of that name, the session raises ValueError: when it begins, where the
-        names are known by then, or else in the first evaluation.
+        If there is none of that name, the session raises ValueError, at the latest in the first
+        evaluation.
         """
         arguments.given(name=name)
         arguments.instance(str, name=name)
@@ -200,11 +184,7 @@ class EvaluatingHook(TimedHook):
         return EvaluationMetric(self, name)
 
     def metrics_by_step(self) -> dict[int, dict[str, float]]:
-        """Return the metrics of all evaluations so far, by global step.
-
-        Raises:
-            RuntimeError: If the hook is not in a session.
-        """
+        """Return all metrics so far, by global step; RuntimeError before the hook's session."""
         if self._found is None:
             raise RuntimeError(
                 "no session has the hook whose metrics were asked for: add it to the hooks"
@@ -271,10 +251,7 @@ class EvaluatingHook(TimedHook):
     def _run_evaluation(
         self, session: RawSession, training: SessionRunArgs | None
     ) -> tuple[Mapping[str, float], int]:
-        """Evaluate; return the metrics by tag, and the number of runs.
-
-        ``training`` is the request of the training for a run, if it is known.
-        """
+        """Return metrics by tag, and the number of runs; ``training`` is its request, if known."""
 
     def _evaluate_in_training(self, session: RawSession, training: SessionRunArgs | None) -> None:
         is_done = self._evaluate(session, training)
@@ -311,17 +288,13 @@ class EvaluatingHook(TimedHook):
         return True
 
     def _forget_end(self, step: int) -> None:
-        """Forget the evaluation at the end of a session, once training has gone on.
-
-        An undisturbed training has none there.
-        """
-        if self._ended_at is not None and self._ended_at != step:
-            assert self._found is not None, "it has begun"
-            self._found.pop(self._ended_at, None)
+        """Forget the evaluation at the end of a session, once training has gone on."""
+        if self._ended_at not in (None, step):
+            self._found = self.metrics_in_training()
             self._ended_at = None
 
     def _know(self, names: Collection[str]) -> None:
-        """Note the names of its metrics; raise ValueError if others act on another."""
+        """Note its metrics; raise ValueError if others act on another."""
         self._known = list(names)
         self._check_names(sorted(self._wanted))
 
@@ -332,11 +305,7 @@ class EvaluatingHook(TimedHook):
 
 
 class MetricHook(FetchingHook):
-    """Acts on each value of a metric: of an evaluation of the same loop, or of a tensor when due.
-
-    Raises:
-        ValueError: For a tensor without a cadence, and a metric with one.
-    """
+    """Acts on each value of a metric: of an evaluation in the loop, or of a tensor when due."""
 
     def __init__(
         self,
@@ -373,8 +342,8 @@ class MetricHook(FetchingHook):
 class ReduceOnPlateauHook(MetricHook):
     """Multiplies a learning rate by ``factor`` when a metric has stopped improving.
 
-    The rule and the resulting rates are those of PyTorch's ``ReduceLROnPlateau``. The metric has to
-    be the same on all ranks: each uses its own.
+    The rule and the rates are those of PyTorch's ``ReduceLROnPlateau``. The metric has to be the
+    same on all ranks: each uses its own.
 
         evaluation = rh.EvaluationHook({"loss": test_loss}, every_n_steps=500)
         rate = "state/opt_state/hyperparams/learning_rate"  # of optax.inject_hyperparams
@@ -383,14 +352,12 @@ class ReduceOnPlateauHook(MetricHook):
     Args:
         metric: A metric of an ``EvaluationHook`` in the same session, of which every value counts;
             or a tensor or its name, a single number.
-        learning_rate: Its name in checkpoints: a variable or a part of one. On an ``rh.torch``
-            graph: ``"learning_rate"`` or ``"optimizer/learning_rate"`` for all parameter groups of
-            the optimizer, ``"optimizer/learning_rate/1"`` for one of them.
+        learning_rate: Its name in checkpoints, for which ``docs/evaluation.md`` has a table.
         mode: ``"min"`` if a lower metric is better, ``"max"`` if a higher one is.
         factor: The factor for the rate; below 1.
         patience: How many values in a row may fail to improve before the rate is reduced.
-        threshold: How much better than the best one a value must be.
-        threshold_mode: ``"rel"``: by a fraction of the best one; ``"abs"``: by a difference.
+        threshold: How much better than the best a value must be.
+        threshold_mode: ``"rel"``: by a fraction of the best; ``"abs"``: by a difference.
         cooldown: How many values to ignore after a reduction.
         min_lr: The lowest rate.
         every_n_steps: Fetch a tensor at the multiples of this number.
@@ -399,8 +366,8 @@ class ReduceOnPlateauHook(MetricHook):
         hook_name: As in ``SessionRunHook``.
 
     Raises:
-        ValueError: For a number out of its range; for a tensor without exactly one cadence, and a
-            metric with one; when a session opens, if nothing is called ``learning_rate``.
+        ValueError: For a number out of its range, a tensor without one cadence, a metric with one;
+            when a session opens, if nothing is called ``learning_rate``.
     """
 
     def __init__(
@@ -426,8 +393,13 @@ class ReduceOnPlateauHook(MetricHook):
         arguments.positive(factor=factor)
         arguments.whole(0, patience=patience, cooldown=cooldown)
         arguments.not_negative(min_lr=min_lr, threshold=threshold)
-        _check_one_of("mode", mode, ["min", "max"])
-        _check_one_of("threshold_mode", threshold_mode, ["rel", "abs"])
+        allowed = {
+            "mode": (mode, ["min", "max"]),
+            "threshold_mode": (threshold_mode, ["rel", "abs"]),
+        }
+        for name, (value, values) in allowed.items():
+            if value not in values:
+                raise ValueError(f"{name} must be one of {values}, got {value!r}")
         if factor >= 1:
             raise ValueError(f"factor must be below 1, got {factor!r}")
         super().__init__(metric, every_n_steps, trigger, every_n_epochs)
@@ -448,7 +420,15 @@ class ReduceOnPlateauHook(MetricHook):
 
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
         super().after_create_session(session, coord)
-        self._check_name(session_of(session))
+        try:
+            session_of(session).read(self._learning_rate)
+        except ValueError as error:
+            if "hyperparams" not in self._learning_rate.split("/"):
+                raise
+            raise ValueError(
+                f"{error}; optax has a rate in its state only if the optimizer was made with "
+                "optax.inject_hyperparams(optax.adam)(learning_rate=...)"
+            ) from None
         step = step_of(session)
         if self._evaluated is not None and self._timer.should_trigger_for_step(step):
             self._timer.update_last_triggered_step(step)
@@ -462,40 +442,22 @@ class ReduceOnPlateauHook(MetricHook):
         super().load_state_dict(state)
         self._best, self._bad, self._cooling = state["best"], state["bad"], state["cooling"]
 
-    def _check_name(self, session: RawSession) -> None:
-        try:
-            session.read(self._learning_rate)
-        except ValueError as error:
-            if "hyperparams" not in self._learning_rate.split("/"):
-                raise
-            raise ValueError(
-                f"{error}; optax has a rate in its state only if the optimizer was made with "
-                "optax.inject_hyperparams(optax.adam)(learning_rate=...)"
-            ) from None
-
     def _act(self, session: RawSession, step: int, value: float) -> None:
-        if self._patience_ends_with(value):
-            self._reduce(session_of(session), step)
-
-    def _patience_ends_with(self, value: float) -> bool:
-        """Take the next value; return whether patience has ended with it."""
-        if self._sign * value < self._sign * self._needed():
+        needed = self._best
+        if not self._is_relative:
+            needed -= self._sign * self._threshold
+        elif math.isfinite(needed):
+            needed *= 1 - self._sign * self._threshold
+        if self._sign * value < self._sign * needed:
             self._best, self._bad = value, 0
         else:
             self._bad += 1
         if self._cooling > 0:
             self._cooling -= 1
             self._bad = 0
-        if self._bad <= self._patience:
-            return False
-        self._cooling, self._bad = self._cooldown, 0
-        return True
-
-    def _needed(self) -> float:
-        """Return what a value must be better than."""
-        if self._is_relative and math.isfinite(self._best):
-            return self._best * (1 - self._sign * self._threshold)
-        return self._best if self._is_relative else self._best - self._sign * self._threshold
+        if self._bad > self._patience:
+            self._cooling, self._bad = self._cooldown, 0
+            self._reduce(session_of(session), step)
 
     def _reduce(self, session: RawSession, step: int) -> None:
         rates = session.read(self._learning_rate)
@@ -514,8 +476,3 @@ class ReduceOnPlateauHook(MetricHook):
                 *(self.hook_name or type(self).__name__, name, rates[name], rate, step),
                 *(self._metric, self._best),
             )
-
-
-def _check_one_of(name: str, value: str, allowed: list[str]) -> None:
-    if value not in allowed:
-        raise ValueError(f"{name} must be one of {allowed}, got {value!r}")

@@ -38,16 +38,12 @@ from runhooks.trigger import DefaultSteps, Due, Trigger, timer_of
 class CallHook(FetchingHook):
     """Calls a function of your own after the last step of every so many epochs, or of steps.
 
-    The tensors are fetched in the run after which the function is called, with variables and the
-    global step as they were before it. The epoch and the global step are passed as int.
+    ``docs/hooks.md`` says which values it gets, and on which ranks it is called.
 
         hooks = [
             rh.CallHook(scheduler.step, every_n_epochs=1),
             rh.CallHook(print, ["epoch", "loss"], every_n_epochs=1),
         ]
-
-    Of several ranks, each calls it; if the hook is in ``chief_only_hooks`` on all ranks, the chief
-    alone does.
 
     Args:
         fn: Called as ``fn(*values)`` for a list of tensors, ``fn(**values)`` for a dict, and
@@ -119,16 +115,10 @@ class CallHook(FetchingHook):
 class FeedFnHook(SessionRunHook):
     """Feeds each run the dict that ``feed_fn()`` returns.
 
-    As in ``tf.compat.v1.train``. If ``feed_fn`` raises StopIteration, a monitored loop ends
-    normally.
+    As in ``tf.compat.v1.train``. It is called before each run, and returns values by tensor. If it
+    raises StopIteration, a monitored loop ends normally. TypeError if it is not a function.
 
         hooks = [rh.FeedFnHook(lambda: {"rate": 0.1})]
-
-    Args:
-        feed_fn: Returns values by tensor; called before each run.
-
-    Raises:
-        TypeError: If ``feed_fn`` is not a function.
     """
 
     def __init__(self, feed_fn: Callable[[], Mapping[Any, Any]]) -> None:
@@ -169,7 +159,7 @@ class FinalOpsHook(SessionRunHook):
 
     @property
     def final_ops_values(self) -> Any:
-        """The values, in the structure of ``final_ops``; None until the loop has ended normally."""
+        """The values, in the structure of ``final_ops``; None until the loop has ended well."""
         return self._final_ops_values
 
     def begin(self) -> None:
@@ -281,7 +271,7 @@ def _with_state(it: Any) -> Any:
 
 
 class _Content:
-    """The content of a dict as a state; loaded in place, where the program looks for it."""
+    """The content of a dict as a state, loaded in place."""
 
     def __init__(self, content: dict[Any, Any]) -> None:
         self._content = content

@@ -34,35 +34,6 @@ from runhooks.stores.path import StorePath, path_of
 from runhooks.trigger import Due, Trigger, tensorflow_timer_of
 
 
-class ProfileFolder:
-    """The folder ``output_dir``; the files of one in a store are written on this machine first."""
-
-    def __init__(self, output_dir: str | os.PathLike[str]) -> None:
-        self._place = path_of(place(output_dir=output_dir))
-        self._temporary: Path | None = None
-
-    def make(self) -> Path:
-        """Make and return the folder that a profiler writes to."""
-        if not isinstance(self._place, StorePath):
-            self._place.mkdir(parents=True, exist_ok=True)
-            return self._place
-        if self._temporary is None:
-            self._temporary = Path(tempfile.mkdtemp(prefix="runhooks-profile-"))
-            weakref.finalize(self, shutil.rmtree, self._temporary, ignore_errors=True)
-        return self._temporary
-
-    def publish(self, written: Path) -> str:
-        """Return where ``written``, a file or folder in that one, is in the end."""
-        temporary = self._temporary
-        if temporary is None:
-            return str(written)
-        for file in filter(Path.is_file, list(temporary.rglob("*"))):
-            name = file.relative_to(temporary).as_posix()
-            (self._place / name).write_bytes(file.read_bytes())
-            file.unlink()
-        return str(self._place / written.relative_to(temporary).as_posix())
-
-
 class ProfilerHook(TimedHook, TensorFlowHook):
     """Profiles ``num_steps`` steps at a cadence, with the engine's own profiler.
 
@@ -75,9 +46,9 @@ class ProfilerHook(TimedHook, TensorFlowHook):
     - TensorFlow: ``timeline-<step>.json`` for each step, for Perfetto or chrome://tracing; and run
       metadata in the event file of the directory.
 
-    The hook waits for the device before and after, so a profile has all work of these steps and no
-    other. The first step of a session, which compiles, is profiled only if the ``on_steps`` of a
-    trigger name it. A profiler that fails causes a warning.
+    The hook waits for the device before and after a profile. The first step of a session, which
+    compiles, is profiled only if the ``on_steps`` of a trigger name it. A profiler that fails
+    causes a warning.
 
         trigger = rh.Trigger(on_steps=[100])
         hooks = [rh.ProfilerHook(output_dir="runs/a", num_steps=5, trigger=trigger)]
@@ -93,7 +64,7 @@ class ProfilerHook(TimedHook, TensorFlowHook):
         trigger: When to profile.
 
     Raises:
-        ValueError: Unless exactly one cadence is given; for a number that is not above zero; for a
+        ValueError: Unless exactly one cadence is given; for a number that is not above zero, and a
             trigger with ``at_end``.
     """
 
@@ -121,8 +92,7 @@ class ProfilerHook(TimedHook, TensorFlowHook):
         if self._timer.trigger.at_end:
             raise ValueError(f"trigger must not have at_end, got {trigger!r}: no step comes then")
         self._output_dir = output_dir
-        self._directory = output_dir or "."
-        self._folder = ProfileFolder(self._directory)
+        self._write_to(output_dir or ".")
         self._show_dataflow, self._show_memory = show_dataflow, show_memory
         self._num_steps = num_steps
         self._max_secs = max_secs
@@ -135,8 +105,7 @@ class ProfilerHook(TimedHook, TensorFlowHook):
     def begin(self) -> None:
         super().begin()
         self._first_step = None
-        self._directory = rank_folder(self._output_dir or ".")
-        self._folder = ProfileFolder(self._directory)
+        self._write_to(rank_folder(self._output_dir or "."))
 
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
         self._finish(session)  # the profile that a lost session was in
@@ -195,7 +164,7 @@ class ProfilerHook(TimedHook, TensorFlowHook):
         session_of(session).wait()
         with not_training(session):
             try:
-                folder = self._folder.make()
+                folder = self._made_folder()
                 self._trace = framework.trace_runs(
                     folder,
                     self._directory,
@@ -206,9 +175,8 @@ class ProfilerHook(TimedHook, TensorFlowHook):
                 if self._trace is None:
                     self._stop = framework.start_profile(folder, step)
                 if not self._is_open:
-                    log_of(session).warning(
-                        "no profile of step %d: %s has no profiler", step, framework.title
-                    )
+                    text = "no profile of step %d: %s has no profiler"
+                    log_of(session).warning(text, step, framework.title)
                     return
             except Exception as error:  # noqa: BLE001 - training matters more
                 log_of(session).warning("no profile of step %d: %s", step, described(error))
@@ -229,7 +197,32 @@ class ProfilerHook(TimedHook, TensorFlowHook):
     def _write(self, session: RawSession | None, step: float, write: Callable[[], Path]) -> None:
         with not_training(session):
             try:
-                log_of(session).info("wrote the profile %s", self._folder.publish(write()))
+                log_of(session).info("wrote the profile %s", self._published(write()))
             except Exception as error:  # noqa: BLE001 - training matters more
                 text = "the profile up to step %s is lost: %s"
                 log_of(session).warning(text, step, described(error))
+
+    def _write_to(self, directory: str | os.PathLike[str]) -> None:
+        self._directory = directory
+        self._place = path_of(place(output_dir=directory))
+        self._temporary: Path | None = None  # what goes to a store is first written there
+
+    def _made_folder(self) -> Path:
+        if not isinstance(self._place, StorePath):
+            self._place.mkdir(parents=True, exist_ok=True)
+            return self._place
+        if self._temporary is None:
+            self._temporary = Path(tempfile.mkdtemp(prefix="runhooks-profile-"))
+            weakref.finalize(self, shutil.rmtree, self._temporary, ignore_errors=True)
+        return self._temporary
+
+    def _published(self, written: Path) -> str:
+        """Return where ``written``, in that folder, is in the end."""
+        temporary = self._temporary
+        if temporary is None:
+            return str(written)
+        for file in filter(Path.is_file, list(temporary.rglob("*"))):
+            name = file.relative_to(temporary).as_posix()
+            (self._place / name).write_bytes(file.read_bytes())
+            file.unlink()
+        return str(self._place / written.relative_to(temporary).as_posix())

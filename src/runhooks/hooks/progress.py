@@ -202,7 +202,7 @@ class ProgressHook(FetchingHook):
 
 
 def _end_of_data(session: RawSession, step: int) -> int | None:
-    """Return the step at which a session, now at ``step``, will have drawn all data, if known."""
+    """Return the step at which a session, now at ``step``, has drawn all data, if known."""
     epochs = session_of(session).epochs
     left = None if epochs is None else epochs.draws_left
     return None if left is None else step + left

@@ -72,7 +72,7 @@ class MeasuringHook(PeriodicHook):
 
 
 class Window(NamedTuple):
-    """A stretch of a training: its steps, its seconds, and those of these spent on training."""
+    """A stretch of a training."""
 
     steps: int
     secs: float
@@ -103,7 +103,6 @@ class WindowHook(MeasuringHook):
             self._act(session)
 
     def _act(self, session: RawSession) -> None:
-        """Close the window, if there is one, and open the next."""
         super()._act(session)
         step, now = step_of(session), clock.monotonic()
         excluded = session_of(session).non_training_secs
@@ -114,7 +113,7 @@ class WindowHook(MeasuringHook):
 
     @abstractmethod
     def _record(self, session: RawSession, window: Window) -> None:
-        """Write what there is to say of ``window``, which has just ended."""
+        """Write what there is to say of ``window``."""
 
 
 class StepCounterHook(WindowHook, StepReadingHook, SummaryWritingHook):
@@ -169,7 +168,11 @@ class StepCounterHook(WindowHook, StepReadingHook, SummaryWritingHook):
         step, opened = step_of(run_context.session), self._opened
         super().after_run(run_context, run_values)
         stays = opened is not None and opened is self._opened and step == opened[0]
-        if stays and not self._warned and not _accumulates(run_context):
+        if not stays or self._warned:
+            return
+        asked = run_context.original_args
+        part = session_of(run_context.session).step_part(asked.fetches, asked.feed_dict or ())
+        if part is not StepPart.PART:  # a part of a step, as one that accumulates gradients
             self._warned = True
             log_of(run_context.session).warning(
                 "the global step has not been increased since it was last looked at: it has stayed "
@@ -189,21 +192,14 @@ class StepCounterHook(WindowHook, StepReadingHook, SummaryWritingHook):
         self._log.info("%s: %g", self._summary_tag, steps_per_sec)
 
 
-def _accumulates(run_context: SessionRunContext) -> bool:
-    """Return whether the run was a part of a step, as one that accumulates gradients."""
-    asked = run_context.original_args
-    part = session_of(run_context.session).step_part(asked.fetches, asked.feed_dict or ())
-    return part is StepPart.PART
-
-
 class ThroughputHook(WindowHook):
     """Logs and writes examples, tokens and steps per second, and the share of time spent on input.
 
     The tags are ``throughput/steps_per_sec``, ``throughput/examples_per_sec``,
-    ``throughput/tokens_per_sec`` and ``throughput/input_wait``. The last one, written if the loop
-    has waited for input, is the share, from 0 to 1, of time spent drawing from the graph's inputs
-    and in the iterators of ``timed``. The first run, which compiles, does not count, nor do
-    evaluations and synchronous saving. When the hook is due, it waits for the device.
+    ``throughput/tokens_per_sec`` and, if the loop has waited, ``throughput/input_wait``: the share,
+    from 0 to 1, of time spent drawing from the graph's inputs and in the iterators of ``timed``.
+    The first run, which compiles, does not count, nor do evaluations and synchronous saving. When
+    the hook is due, it waits for the device.
 
     With several PyTorch ranks, the chief multiplies its examples and tokens by the number of
     ranks. With ``jax.distributed``, the numbers of a run already cover all ranks.
@@ -306,7 +302,7 @@ class ThroughputHook(WindowHook):
 
 
 class _Total:
-    """The sum of values that stay on their device until there are too many of them."""
+    """The sum of values that stay on their device, but for too many."""
 
     def __init__(self) -> None:
         self._unread: list[Any] = []

@@ -30,7 +30,6 @@ from runhooks.hooks.base import (
     next_step_of,
     outputs_of,
     step_of,
-    step_or_none,
 )
 from runhooks.trigger import Due, Timer, Trigger
 
@@ -110,14 +109,9 @@ class TimeLimitHook(SessionRunHook):
 
     The first run that starts after that time is the last one: leave time for it and for the final
     checkpoint. A resumed run has ``secs`` seconds again; a recovery does not restart the clock.
+    ValueError unless ``secs`` is above zero.
 
         hooks = [rh.TimeLimitHook(secs=23.5 * 3600)]
-
-    Args:
-        secs: The limit in seconds.
-
-    Raises:
-        ValueError: If ``secs`` is not above zero.
     """
 
     def __init__(self, secs: float) -> None:
@@ -139,7 +133,7 @@ class TimeLimitHook(SessionRunHook):
             _log.info(
                 "asking to stop at step %s: the session has been open for %g seconds, its time "
                 "limit is %g",
-                *(step_or_none(run_context.session), round(passed, 2), self._limit.time),
+                *(session_of(run_context.session).global_step, round(passed, 2), self._limit.time),
             )
             run_context.request_stop()
 
@@ -147,19 +141,18 @@ class TimeLimitHook(SessionRunHook):
 class NanTensorHook(SessionRunHook):
     """Raises ``NanLossDuringTrainingError``, or asks to stop, when a loss is NaN.
 
-    As in ``tf.compat.v1.train``, it reads the loss in the run that computes it, and so waits for
-    the device.
+    As in ``tf.compat.v1.train``, it waits for the device in the run that computes the loss.
 
         hooks = [rh.NanTensorHook("loss"), rh.NanTensorHook("state", late=True)]
 
     Args:
-        loss_tensor: The tensor to watch, or its name: an array of any shape, or any pytree of
-            arrays, such as all gradients. Of a state or a part of one, it checks the new value
-            that the run has assigned, before any checkpoint contains it.
+        loss_tensor: The tensor to watch, or its name: an array, or any pytree of arrays, such as
+            all gradients. Of a state or a part of one, it checks the new value that the run has
+            assigned, before any checkpoint contains it.
         fail_on_nan_loss: Whether to raise the error; False: log it and ask to stop. Either way,
             ``CheckpointSaverHook`` saves no checkpoint after it.
-        late: Read the loss one run later, when it is already computed; at once at the end, and
-            when other hooks are due. A state is always read at once.
+        late: Read the loss one run later; at once at the end, and when other hooks are due. A state
+            is always read at once.
         trigger: When to read it; None: in every run.
 
     Raises:
@@ -198,7 +191,7 @@ class NanTensorHook(SessionRunHook):
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
         self._step = self._value = self._found = None
         if self._timer is not None:
-            self._timer.start(step_or_none(session) or 0, session_of(session).epochs)
+            self._timer.start(session_of(session).global_step or 0, session_of(session).epochs)
 
     def next_due(self) -> Due | None:
         return None if self._timer is None else self._timer.due()
@@ -213,13 +206,13 @@ class NanTensorHook(SessionRunHook):
         return None
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
-        step = step_or_none(run_context.session)
+        step = session_of(run_context.session).global_step
         if self._timer is not None:
             self._timer.update_last_triggered_step(step or 0)
         # In the run itself a state is as it was before.
         value = run_context.session.run(self._loss) if self._is_state else run_values.results
         self._found = None  # a loop may catch the error and repair the state
-        if self.watch(step, value) or self._look_at_the_last():
+        if self.watch(step, value) or self.watch(None, None):
             session_of(run_context.session).state_error = self._found  # a saver may be due, too
             run_context.request_stop()
 
@@ -243,7 +236,7 @@ class NanTensorHook(SessionRunHook):
 
     def end(self, session: RawSession) -> None:
         try:
-            self._look_at_the_last()
+            self.watch(None, None)
         except Exception as error:
             self._found = error
             raise
@@ -257,11 +250,8 @@ class NanTensorHook(SessionRunHook):
         if self._timer is not None:
             self._timer.load_state_dict(state)
 
-    def _look_at_the_last(self) -> bool:
-        return self.watch(None, None)
-
     def _nan_paths(self, value: Any) -> Iterator[str]:
-        """Yield the places of NaN in ``value``, which may be a pytree."""
+        """Yield the places of NaN in ``value``."""
         for path, leaf in self._leaves(value).items():
             if leaf is not None and library_of(leaf).has_nan(leaf):
                 yield path
@@ -291,7 +281,7 @@ _CANNOT_READ = (BufferError, TypeError, ValueError, struct.error)
 
 
 def _reader_of_scalars(value: Any) -> Callable[[Any], tuple[float]] | None:
-    """Return a function that reads scalars like ``value`` quickly, if it is on the host."""
+    """Return what reads scalars like ``value`` quickly, if it is on the host."""
     if isinstance(value, Mapping | list | tuple) or np.shape(value) != ():
         return None
     number = library_of(value).number

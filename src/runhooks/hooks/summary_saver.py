@@ -138,10 +138,9 @@ class SummarySaverHook(TimedHook, SummaryWritingHook):
 
 
 def summaries_of(graph: BaseGraph, summary_op: Any) -> list[Any]:
-    """Return the summaries that a hook was given; that of all others leaves them out.
+    """Return the summaries given to a hook, and leave them out of all others.
 
-    Raises:
-        ValueError: If one is no summary.
+    ValueError if one is no summary.
     """
     found = _listed(summary_op)
     for summary in found:

@@ -80,8 +80,8 @@ class WatchdogHook(SessionRunHook):
     """Writes the stacks of all threads when no run has ended for ``secs`` seconds.
 
     It logs an error with the time and the step. Up to a second later, a timer in C writes the
-    stacks, even if some code never releases the interpreter lock. It watches again once another run
-    has ended. The runs of an ``EvaluationHook`` count too. Runs cost no extra time.
+    stacks, even if some code never releases the interpreter lock. It watches again once another
+    run, which may be one of an ``EvaluationHook``, has ended. Runs cost no extra time.
 
         hooks = [rh.WatchdogHook(secs=300)]
 
@@ -110,7 +110,13 @@ class WatchdogHook(SessionRunHook):
         self._first_secs = secs if first_secs is None else first_secs
         self._abort = abort
         self._file = sys.stderr if file is None else file
-        self._fd = _file_descriptor(self._file)
+        try:
+            self._fd = self._file.fileno()
+        except (AttributeError, OSError, ValueError):
+            raise ValueError(
+                f"file must have a fileno(), got {self._file!r}: give WatchdogHook "
+                "file=open(path, 'w')"
+            ) from None
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -178,12 +184,3 @@ class WatchdogHook(SessionRunHook):
                 raw.global_step if raw.runs else None,
                 ", and the process is aborted" if self._abort else "",
             )
-
-
-def _file_descriptor(file: HasFileno) -> int:
-    try:
-        return file.fileno()
-    except (AttributeError, OSError, ValueError):
-        raise ValueError(
-            f"file must have a fileno(), got {file!r}: give WatchdogHook file=open(path, 'w')"
-        ) from None
