@@ -58,9 +58,9 @@ def write_file(path: AnyPath, content: Encoding) -> FileDigest:
 
 
 def commit(path: AnyPath, content: Encoding, replaces: bool) -> None:
-    """Complete the checkpoint ``path`` with its last file, ``content``.
+    """Complete the checkpoint ``path`` with its last file.
 
-    In a store, FileExistsError is raised if there is another one, unless it ``replaces`` that.
+    In a store, FileExistsError is raised if there is another one, unless ``replaces``.
     """
     superseded = (_files_of(path) or ()) if replaces else ()
     file = path / COMMIT
@@ -84,13 +84,13 @@ def commit(path: AnyPath, content: Encoding, replaces: bool) -> None:
 
 
 def abandon(path: AnyPath, attempt: str) -> None:
-    """Remove the files of an attempt to save the checkpoint ``path``."""
+    """Remove the files of an attempt."""
     with suppress(OSError):
         _remove(path, [it.name for it in path.iterdir() if it.name.startswith(f"{attempt}-")])
 
 
 def discard(path: AnyPath) -> None:
-    """Remove the checkpoint ``path``, which is absent from the first moment on, or the link to it.
+    """Remove the checkpoint ``path``, absent from the first moment on, or the link to it.
 
     What no save has written stays, with the folder.
     """
@@ -104,7 +104,7 @@ def discard(path: AnyPath) -> None:
 
 
 def sweep(directory: AnyPath) -> None:
-    """Remove what killed processes have left; what those of other hosts have left, a day later."""
+    """Remove what killed processes have left; of other hosts, after a day."""
     below: Iterable[AnyPath] = (
         directory.files() if isinstance(directory, StorePath) else directory.glob("*/attempt-*")
     )
@@ -119,7 +119,7 @@ def sweep(directory: AnyPath) -> None:
 
 
 def _files_of(path: AnyPath) -> Iterable[str] | None:
-    """The files of the checkpoint ``path``; None if nobody can tell."""
+    """The files of a checkpoint; None if nobody can tell."""
     try:
         return read_manifest(path).files
     except NotFoundError:

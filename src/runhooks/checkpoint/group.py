@@ -63,16 +63,16 @@ _MOST_NEAR = 8  # files that are searched before the table
 
 
 def agreed(group: Group, name: str, act: Callable[[], Any], *, restores: bool = False) -> Any:
-    """Return the JSON that ``act`` returned on the chief; raise on all if it raised on one.
+    """Return what ``act`` returned on the chief; raise on all if it raised on one.
 
-    That one raises its own error, the others PeerFailedError; if it ``restores``, DataLossError of
-    any of them and NotFoundError of the chief count for all.
+    That one raises its own error, the others PeerFailedError. If it ``restores``, DataLossError of
+    any and NotFoundError of the chief are raised by all.
     """
     return _met(group, name, act, lambda contents, chief: contents[chief], restores)
 
 
 def collected(group: Group, name: str, act: Callable[[], Any]) -> list[Any]:
-    """As ``agreed``, but return, on the chief alone, what ``act`` returned on each rank."""
+    """Return, on the chief alone, what ``act`` returned on each rank; else as ``agreed``."""
     if group.size == 1:
         return [act()]
 
@@ -95,7 +95,7 @@ def _met(
     conclude: Callable[[list[Any], int], Any],
     restores: bool = False,
 ) -> Any:
-    """Return what ``conclude``, on rank 0, makes of what all have returned and of the chief."""
+    """What ``conclude``, on rank 0, makes of what all have returned, and of the chief."""
     if group.size == 1:
         return conclude([act()], 0)
     failure: Exception | None = None
@@ -152,7 +152,7 @@ def write_checkpoint(path: AnyPath, snapshot: Snapshot, *, global_step: int | No
 def write_together(
     group: Group, path: AnyPath, content: Content, manifest: Manifest, replaces: bool = False
 ) -> Checkpoint:
-    """Save what all ranks of ``group`` have as the checkpoint ``path``, with the chief's manifest.
+    """Save what all ranks have as one checkpoint, with the chief's manifest.
 
     ``replaces``: whether one that is there is known; in a store, another one stays. Raises
     FileExistsError if another process has saved it, OSError; on the chief, ValueError if it is not
@@ -187,8 +187,6 @@ def _digest(content: Any) -> str:
 
 
 class _GroupSave:
-    """One save by all ranks."""
-
     def __init__(self, group: Group, path: AnyPath) -> None:
         self._group = group
         self._path = path
@@ -212,7 +210,7 @@ class _GroupSave:
             raise
 
     def _begin_together(self, content: Content) -> Container[str] | None:
-        """Begin an attempt; return the arrays that the chief has, too, and writes; None: of it."""
+        """Return the arrays that the chief has, too, and writes; None: this is the chief."""
         group, digests = self._group, dict[str, str]()
 
         def begin() -> list[str]:
@@ -391,9 +389,9 @@ def newest_sound(
 
 
 def read_for(group: Group, path: AnyPath, in_parts: bool = False) -> Snapshot:
-    """Return what the checkpoint ``path`` holds for this rank of ``group``.
+    """Return what the checkpoint ``path`` holds for this rank.
 
-    If as many ranks have saved it, each gets what it had; if not, states are the chief's, and
+    If as many ranks have saved it, that is what the rank had; if not, states are the chief's, and
     ``resized`` says so. With several ranks, or ``in_parts``, arrays are ``ArraySource`` objects.
     """
     stored = StoredCheckpoint(path, in_parts=group.size > 1)
@@ -436,7 +434,7 @@ def read_for(group: Group, path: AnyPath, in_parts: bool = False) -> Snapshot:
 def _added_up(
     stored: StoredCheckpoint, chiefs: Mapping[str, StoredArray], rank: int
 ) -> Mapping[str, Any]:
-    """The sums of all ranks that have saved them, on rank 0; zeros on the others."""
+    """The sums of all ranks on rank 0; zeros on the others."""
     if not chiefs or rank:
         return {name: np.zeros(it.shape, it.dtype) for name, it in chiefs.items()}
     if stored.manifest.ranks == 1:
@@ -448,7 +446,6 @@ def _added_up(
 
 
 def _seed(saved: Snapshot, step: int | None) -> int:
-    """A number that only the chief's random states and the step decide."""
     state = saved.states.get(OBJECT_STATES + RANDOM_STATES)
     encoded = encode({"step": step, RANDOM_STATES: state})
     found = hashlib.sha256(encoded.text)

@@ -104,7 +104,6 @@ def _target(like: Any) -> Flat:
 
 
 def _sources(names: Mapping[str, str], target: Flat) -> list[str | None]:
-    """The names of the arrays for the leaves of ``target``."""
     return [names.get(path, names.get(path.removesuffix(_FLAX_VALUE))) for path, _ in target.leaves]
 
 
@@ -162,7 +161,7 @@ def _check(
 
 
 def _as_saved(path: str, names: Iterable[str]) -> str:
-    """The path of a leaf as in checkpoints: variables of Flax are one level deeper."""
+    """The path as in checkpoints: variables of Flax are one level deeper."""
     has_values = any(name.endswith(_FLAX_VALUE) for name in names)
     return path if has_values else path.removesuffix(_FLAX_VALUE)
 
@@ -211,7 +210,7 @@ class InitFrom:
         Choice(self.step, self.best, self.mode)
 
     def load_into(self, sess: RawSession) -> None:
-        """Load the weights into ``sess``, all or none of them. Raises as ``load``."""
+        """Load the weights into ``sess``, all or none. Raises as ``load``."""
         present = sess.snapshot(share=Share(0, 1))  # for forms alone
         choice, averages = Choice(self.step, self.best, self.mode), averages_in(sess.graph)
         known = [
@@ -260,8 +259,6 @@ class InitFrom:
 
 
 class _Found(NamedTuple):
-    """Arrays by their names in a model, and the names of those it has no place for."""
-
     origin: str
     arrays: dict[str, NDArray[Any]]
     unused: Sequence[str]
@@ -301,7 +298,7 @@ def _misfit(
 
 
 def _listed(names: Collection[str], everything: Iterable[str]) -> str:
-    """Return ``names`` for the log; for all that are below one name, that name."""
+    """The names for the log; for all that are below one name, that name."""
     of_all = Counter(prefix for name in everything for prefix in _prefixes(name))
     here = Counter(prefix for name in names for prefix in _prefixes(name))
     whole = Counter(

@@ -33,7 +33,7 @@ _RELEASING = RetryPolicy(secs=5)
 
 
 class Claim:
-    """The claim of this process to a directory of a store, taken over from whoever had it."""
+    """The claim of this process to a directory, taken over from whoever had it."""
 
     def __init__(self, place: StorePath) -> None:
         self.place = place
@@ -47,7 +47,7 @@ class Claim:
         place.store.delete(map(self._key, earlier))
 
     def is_held(self) -> bool:
-        """Whether this process has made it, and not a parent that has forked it."""
+        """Whether this process has made it, and not its parent."""
         return _claims.get(self.place) is self
 
     def check(self) -> None:
@@ -61,7 +61,7 @@ class Claim:
         )
 
     def leave(self) -> None:
-        """Count one user less; give it back after the last, if the store can be reached."""
+        """Count one user less; after the last, give it back if the store can be reached."""
         with _claiming:
             self.users -= 1
             if self.users or not self.is_held():
@@ -97,7 +97,7 @@ def _claim_of(place: StorePath) -> Claim:
 
 
 def check_claim(directory: StorePath) -> None:
-    """Raise RuntimeError if this process had claimed ``directory`` and lost it."""
+    """Raise RuntimeError if this process has lost its claim to ``directory``."""
     if (held := _claims.get(directory)) is not None:
         held.check()
 
@@ -114,14 +114,14 @@ _DYING_SECS = 10  # that a forked child may take to let go
 
 @dataclass
 class _LockedFile:
-    """A locked file of this process; ``descriptor``: -1 once released."""
+    """A locked file; ``descriptor``: -1 once released."""
 
     path: Path
     descriptor: int
     users: int = 1
 
     def is_held(self) -> bool:
-        """Whether the lock is held, and still on the file in the directory."""
+        """Whether the lock is held, on the file that is in the directory."""
         return self.descriptor >= 0 and _is_at(self.path, self.descriptor)
 
     def leave(self) -> None:
@@ -259,7 +259,6 @@ class _HeldError(Exception):
 
 
 def _has_ended(owner: str) -> bool:
-    """Whether ``owner`` names a process of this host that is no more."""
     found = _OWNER.fullmatch(owner)
     return (
         found is not None
@@ -280,7 +279,6 @@ def is_alive(pid: int) -> bool:
 
 
 def _lock_file(fcntl: Any, directory: Path) -> _LockedFile | None:
-    """Lock the file in the directory, where it can be locked."""
     path = directory / _NAME
     while True:
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC

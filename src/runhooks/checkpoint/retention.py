@@ -151,7 +151,7 @@ class KeepBest:
 
 
 def best_of(saved: Iterable[Checkpoint], metric: str, mode: Mode) -> list[Checkpoint]:
-    """Return those of ``saved`` with a number for ``metric``, the best first."""
+    """Return those with a number for ``metric``, the best first."""
     known = (it for it in saved if not math.isnan(it.metrics.get(metric, math.nan)))
     # Equals stay in their order, reversed or not.
     return sorted(known, key=lambda it: it.metrics[metric], reverse=mode == "max")
@@ -179,10 +179,7 @@ class KeepSteps:
 
 
 class Series:
-    """The checkpoints ``<base>-<step>``, those of earlier processes included.
-
-    ``keep``: the rules for which old ones are kept; None: all are.
-    """
+    """The checkpoints ``<base>-<step>``, also of earlier processes. ``keep``: None keeps all."""
 
     def __init__(self, base: AnyPath, keep: Sequence[Keep] | None, group: Group) -> None:
         self._base = base
@@ -309,7 +306,7 @@ class Choice:
             )
 
     def check_alone(self, path: AnyPath) -> None:
-        """Raise ValueError if there is a choice to make: ``path`` leaves none."""
+        """Raise ValueError if a choice was asked for: ``path`` leaves none."""
         if self != Choice():
             raise ValueError(
                 f"step and best choose among the checkpoints of a directory: {printable(path)} is "

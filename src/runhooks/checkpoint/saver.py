@@ -41,8 +41,8 @@ _log = logging.getLogger("runhooks")
 class BackgroundSave:
     """Calls ``save()``, which saves the checkpoint ``path``, while the caller goes on.
 
-    The interpreter does not exit before it is done, except at a second Ctrl-C. A forked child has
-    no part in it. ``raised``: whether ``wait`` has raised its error.
+    The interpreter exits after it, except at a second Ctrl-C; a forked child has no part in it.
+    ``raised``: whether ``wait`` has raised its error.
     """
 
     def __init__(self, path: str, save: Callable[[], object]) -> None:
@@ -63,7 +63,7 @@ class BackgroundSave:
             self._run()
 
     def cancel(self) -> bool:
-        """Give up the save unless it runs already; return whether it will never run."""
+        """Give it up unless it runs already; return whether it never will."""
         if not self._claim.acquire(blocking=False):
             return False
         self._forget()

@@ -48,7 +48,7 @@ def interrupting() -> Iterator[None]:
 
 @contextmanager
 def reading_threads(most: int = 16) -> Iterator[ThreadPoolExecutor]:
-    """Give up to ``most`` threads; a Ctrl-C in the block soon ends them."""
+    """Give up to ``most`` threads, which a Ctrl-C soon ends."""
     with ThreadPoolExecutor(most, "runhooks-read") as threads, interrupting():
         yield threads
 

@@ -30,7 +30,7 @@ _MOST_AT_ONCE = 16  # objects read ahead
 
 
 class ObjectStatus(NamedTuple):
-    """The size of an object in bytes, and when it was written, in seconds since the epoch."""
+    """Bytes, and seconds since the epoch."""
 
     st_size: int
     st_mtime: float
@@ -202,7 +202,7 @@ class StorePath:
         self._tree.expect((path.key, known[path.key].size) for path in reads)
 
     def open(self, ahead_bytes: int = 0) -> BufferedReader:
-        """Open the object; so many bytes more than asked for are read at once."""
+        """Open the object; ``ahead_bytes`` more than asked for are read at once."""
         return self._opened(self.store.read, ahead_bytes)
 
     def open_expected(self) -> BufferedReader:
@@ -245,7 +245,7 @@ class StorePath:
         return contents
 
     def _read_next(self, begin: int, end: int) -> bytes:
-        """Return the bytes of a range, close to which the next one often is."""
+        """The bytes of a range, close to which the next one often is."""
         tree, size = self._tree, self.stat().st_size
         with tree.lock:
             if tree.last is None or tree.last[:2] != (self.key, size):
@@ -270,7 +270,7 @@ _numbers = itertools.count()
 def replacing(path: AnyPath) -> Iterator[Path]:
     """Give a path on this machine whose file replaces ``path`` when the block succeeds.
 
-    Pipes, devices, and files in folders that take no other are written to directly.
+    Pipes, devices, and files in folders that take no other are written directly.
     """
     try:
         with _part(path) as part:

@@ -81,7 +81,7 @@ def set_retry_policy(policy: RetryPolicy) -> None:
 
 
 class _Patience:
-    """Since when a store has failed; without locks: a signal handler may ask it, too."""
+    """Since when a store has failed; without locks, for a signal handler may ask it."""
 
     def __init__(self) -> None:
         self.has_answered = False
@@ -94,11 +94,10 @@ class _Patience:
         self.has_answered = True
 
     def failed(self, since: float) -> None:
-        """Note that a request first tried at ``since`` has not been answered."""
         self._failing_since = min(self._failing_since, max(since, self._answered_at))
 
     def left(self, secs: float, since: float) -> float:
-        """Return how long a request first tried at ``since`` is repeated, if ``secs`` in all.
+        """How long a request first tried at ``since`` is repeated, if ``secs`` in all.
 
         They count from the first failure after the last answer to anybody. After a Ctrl-C nothing
         is repeated until the store answers.
@@ -124,10 +123,7 @@ def _ask(
     patience: _Patience,
     nbytes: int,
 ) -> AnyResult:
-    """Return what ``request()``, which moves ``nbytes``, returns in the end.
-
-    Raises the last error as an OSError whose ``filename`` is ``url``, or ImportError.
-    """
+    """The result of ``request()``, which moves ``nbytes``; OSError if it fails in the end."""
     if policy is _INITIAL and not patience.has_answered:
         policy = _UNTIL_THE_FIRST_ANSWER
     since, wait_secs = clock.monotonic(), policy.first_wait_secs
