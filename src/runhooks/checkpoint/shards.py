@@ -48,10 +48,7 @@ Block = tuple[int, Start, Start]
 
 
 class Overlap(NamedTuple):
-    """What a block of ``rank``, at ``start`` and of ``shape``, has of a part of its array.
-
-    That is ``common``, a shape, from the index ``first`` of the array.
-    """
+    """What a block has of a part of its array: ``common``, a shape, from ``first`` on."""
 
     rank: int
     start: Start
@@ -60,14 +57,11 @@ class Overlap(NamedTuple):
     common: Start
 
 
-_FEW = 8  # rows, looked at one by one
-
-
 class Listing(NamedTuple):
     """What a rank has to save; most ranks of a group have the same.
 
-    ``samples``: checksums of a few items of arrays that all ranks hold. ``own``: the arrays of
-    which it has other values than the chief.
+    ``samples``: checksums of a few items of arrays that all ranks hold. ``own``: names of arrays
+    with other values than the chief's.
     """
 
     specs: Mapping[str, ArraySpec]
@@ -97,7 +91,7 @@ def rows_of(blocks: Sequence[Block]) -> Rows:
 def together(
     ranks: Sequence[tuple[Listing, Rows]],
 ) -> tuple[dict[str, tuple[ArraySpec, int]], Rows]:
-    """Return the arrays that the blocks of all ranks make up, and the table of these blocks.
+    """Return the arrays that the blocks of all ranks make up, and the table of the blocks.
 
     Ranks with the same listing share one object. Raises ValueError if blocks are missing or
     overlap, or ranks differ in what all should have.
@@ -114,7 +108,7 @@ def together(
     table = np.concatenate([_widened(rank, rows, most) for rank, (_, rows) in enumerate(ranks)])
     shapes = [(*it.shape, *(1,) * (most - len(it.shape))) for it in specs.values()]
     shaped = np.array(shapes, np.int64).reshape(len(specs), most)
-    table = table[np.lexsort((_places(table, shaped[arrays]), arrays))]
+    table = table[np.lexsort((*table[:, most:0:-1].T, arrays))]
     counts = np.bincount(arrays, minlength=len(specs))
     sound = make_up_each(shaped, counts, table[:, 1 : 1 + most], table[:, 1 + most :])
     own = {name for _, it in listings.values() for name in it.own}
@@ -152,16 +146,7 @@ def _specs(listings: Iterable[tuple[int, Listing]]) -> dict[str, ArraySpec]:
     return specs
 
 
-def _places(table: Rows, shapes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How many items of the array are before the first of each block."""
-    places = np.zeros(len(table), np.int64)
-    for axis in range(shapes.shape[1]):
-        places = places * shapes[:, axis] + table[:, 1 + axis]
-    return places
-
-
 def _widened(rank: int, rows: Rows, most: int) -> Rows:
-    """The rows of ``rank`` in a table of arrays of up to ``most`` dimensions."""
     own = rows.shape[1] // 2
     wide = np.zeros((len(rows), 1 + 2 * most), np.int64)
     wide[:, 0] = rank
@@ -172,7 +157,7 @@ def _widened(rank: int, rows: Rows, most: int) -> Rows:
 
 
 class BlockTable:
-    """The table of ``arrays`` in the last file of a checkpoint; ValueError if it is not one."""
+    """The table of blocks in the last file of a checkpoint. Raises ValueError."""
 
     def __init__(
         self, file: CheckpointFile, arrays: Mapping[str, tuple[ArraySpec, int]], ranks: int
@@ -202,7 +187,11 @@ class BlockTable:
         if rows.size and (rows.min() < 0 or rows[:, 0].max() >= self._ranks):
             raise ValueError("its table of blocks makes no sense")
         rows = rows[:, [0, *range(1, 1 + ndim), *range(1 + most, 1 + most + ndim)]]
-        found = _covering_rows(rows, start, shape)
+        firsts, ends = rows[:, 1 : 1 + ndim], rows[:, 1 : 1 + ndim] + rows[:, 1 + ndim :]
+        part = np.array([start, shape], np.int64)
+        rows = rows[((firsts < part.sum(0)) & (ends > part[0])).all(1)]
+        blocks = ((it[0], tuple(it[1 : 1 + ndim]), tuple(it[1 + ndim :])) for it in rows.tolist())
+        found = covering(blocks, start, shape)
         if found is None:
             raise ValueError(f"its blocks of {name!r} do not make up the array")
         return found
@@ -218,24 +207,6 @@ def covering(
     return found if make_up(shape, parts) else None
 
 
-def _covering_rows(rows: Rows, start: Sequence[int], shape: Sequence[int]) -> list[Overlap] | None:
-    """As ``covering``, of rows of just the dimensions of the array."""
-    ndim = len(start)
-    if len(rows) <= _FEW:
-        listed = ((it[0], tuple(it[1 : 1 + ndim]), tuple(it[1 + ndim :])) for it in rows.tolist())
-        return covering(listed, start, shape)
-    at, part = np.array(start, np.int64), np.array(shape, np.int64)
-    firsts = np.maximum(rows[:, 1 : 1 + ndim], at)
-    common = np.minimum(rows[:, 1 : 1 + ndim] + rows[:, 1 + ndim :], at + part) - firsts
-    found = (common > 0).all(axis=1)
-    rows, firsts, common = rows[found], firsts[found], common[found]
-    if not make_up_each(part[np.newaxis], np.array([len(rows)]), firsts - at, common)[0]:
-        return None
-    columns = rows[:, 1 : 1 + ndim], rows[:, 1 + ndim :], firsts, common
-    places = (map(tuple, it.tolist()) for it in columns)
-    return list(map(Overlap._make, zip(rows[:, 0].tolist(), *places, strict=True)))
-
-
 #: Ends the key of a whole array of a rank that differs from the chief's.
 OWN = "@rank"
 
@@ -244,7 +215,7 @@ RankArrays = Mapping[str, NDArray[Any] | ShardedArray]
 
 
 def digests_of(content: RankArrays) -> dict[str, str]:
-    """Return a digest of each array that is not sharded, by name."""
+    """Return digests of the arrays that are not sharded."""
     digests = {}
     for name, array in content.items():
         if not isinstance(array, ShardedArray):
@@ -257,7 +228,7 @@ def digests_of(content: RankArrays) -> dict[str, str]:
 def blocks_to_write(
     content: RankArrays, held: Container[str] | None
 ) -> tuple[dict[str, NDArray[Any]], Listing]:
-    """Return the blocks that a rank writes, by their keys, with a table of them, and its listing.
+    """Return what a rank writes, by key, with a table of the blocks, and its listing.
 
     ``held``: the arrays that the chief has, too, and writes. None: this is the chief.
     """
@@ -296,8 +267,8 @@ def blocks_in(file: CheckpointFile) -> dict[str, list[tuple[Start, Start]]]:
 class StoredArray:
     """An array of a checkpoint, of which no more is read than is asked for; NumPy reads it whole.
 
-    ``find`` returns the blocks of the part of a start and a shape, which are in the files of their
-    ranks under the ``key`` of their start.
+    ``find`` returns the blocks of a part, which are in the files of their ranks under the ``key``
+    of their start.
     """
 
     def __init__(
@@ -323,7 +294,6 @@ class StoredArray:
         return cls(spec, lambda *part: [Overlap(*whole, *part)], lambda _: file, lambda _: key)
 
     def read(self, start: Sequence[int], shape: Sequence[int]) -> NDArray[Any]:
-        """Return the block of ``shape`` that begins at ``start``. Raises DataLossError."""
         part = tuple(start), tuple(shape)
         blocks = self._find(*part)
         if not volume(shape):
@@ -397,7 +367,7 @@ def read_several(stored: Mapping[str, StoredArray]) -> Iterator[tuple[str, NDArr
 def _blocks(
     name: str, array: NDArray[Any] | ShardedArray, held: Container[str] | None
 ) -> Iterable[tuple[Start | None, NDArray[Any]]]:
-    """The blocks of ``array`` to write, and where each starts; None: it is this rank's own."""
+    """The blocks to write, and where each starts; None: it is this rank's own."""
     if isinstance(array, ShardedArray):
         if volume(array.shape) or held is not None:
             return [shard for shard in array.shards if shard.values.size]
