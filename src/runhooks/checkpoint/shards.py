@@ -57,6 +57,9 @@ class Overlap(NamedTuple):
     common: Start
 
 
+_FEW = 8  # rows, looked at one by one
+
+
 class Listing(NamedTuple):
     """What a rank has to save; most ranks of a group have the same.
 
@@ -187,11 +190,7 @@ class BlockTable:
         if rows.size and (rows.min() < 0 or rows[:, 0].max() >= self._ranks):
             raise ValueError("its table of blocks makes no sense")
         rows = rows[:, [0, *range(1, 1 + ndim), *range(1 + most, 1 + most + ndim)]]
-        firsts, ends = rows[:, 1 : 1 + ndim], rows[:, 1 : 1 + ndim] + rows[:, 1 + ndim :]
-        part = np.array([start, shape], np.int64)
-        rows = rows[((firsts < part.sum(0)) & (ends > part[0])).all(1)]
-        blocks = ((it[0], tuple(it[1 : 1 + ndim]), tuple(it[1 + ndim :])) for it in rows.tolist())
-        found = covering(blocks, start, shape)
+        found = _covering_rows(rows, start, shape)
         if found is None:
             raise ValueError(f"its blocks of {name!r} do not make up the array")
         return found
@@ -205,6 +204,24 @@ def covering(
     found = [Overlap(*it, *both) for it, both in shared if both is not None]
     parts = [(tuple(map(sub, it.first, start)), it.common) for it in found]
     return found if make_up(shape, parts) else None
+
+
+def _covering_rows(rows: Rows, start: Sequence[int], shape: Sequence[int]) -> list[Overlap] | None:
+    """As ``covering``, of rows of just the dimensions of the array."""
+    ndim = len(start)
+    if len(rows) <= _FEW:
+        listed = ((it[0], tuple(it[1 : 1 + ndim]), tuple(it[1 + ndim :])) for it in rows.tolist())
+        return covering(listed, start, shape)
+    at, part = np.array(start, np.int64), np.array(shape, np.int64)
+    firsts = np.maximum(rows[:, 1 : 1 + ndim], at)
+    common = np.minimum(rows[:, 1 : 1 + ndim] + rows[:, 1 + ndim :], at + part) - firsts
+    found = (common > 0).all(axis=1)
+    rows, firsts, common = rows[found], firsts[found], common[found]
+    if not make_up_each(part[np.newaxis], np.array([len(rows)]), firsts - at, common)[0]:
+        return None
+    columns = rows[:, 1 : 1 + ndim], rows[:, 1 + ndim :], firsts, common
+    places = (map(tuple, it.tolist()) for it in columns)
+    return list(map(Overlap._make, zip(rows[:, 0].tolist(), *places, strict=True)))
 
 
 #: Ends the key of a whole array of a rank that differs from the chief's.
