@@ -154,6 +154,7 @@ class Shared(Generic[_Key, _Value]):
                     value = self._make(key)
             with self._lock:
                 self._made[key] = value
+                self._making.pop(key, None)
                 if len(self._made) > self._most:
                     del self._made[next(iter(self._made))]
         return value

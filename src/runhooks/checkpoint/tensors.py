@@ -286,7 +286,9 @@ class TensorFile:
 
     def data(self, first: int, last: int) -> NDArray[np.uint8]:
         """Return bytes after the header; ValueError if they are damaged."""
-        if self.sums is not None and self._map is None and 0 < last - first < PIECE_BYTES:
+        if first == last:
+            return _memory(0)
+        if self.sums is not None and self._map is None and last - first < PIECE_BYTES:
             return self._joined(first, last)
         step = _ALIGNMENT if self.sums is None else PIECE_BYTES
         begin, end = first // step * step, min(-(-last // step) * step, self.nbytes)
@@ -295,11 +297,11 @@ class TensorFile:
     def _joined(self, first: int, last: int) -> NDArray[np.uint8]:
         """Bytes of one or two pieces, kept for their neighbours."""
         at = first // PIECE_BYTES * PIECE_BYTES
-        parts = [self._pieces[begin] for begin in range(at, last, PIECE_BYTES)]
-        if len(parts) == 1:
-            return parts[0][first - at : last - at]
-        whole = np.concatenate(parts, out=_memory(sum(map(len, parts))))
-        return whole[first - at : last - at]
+        data = self._pieces[at][first - at : last - at]
+        if (more := last - first - len(data)) == 0:
+            return data
+        rest = self._pieces[at + PIECE_BYTES][:more]
+        return np.concatenate([data, rest], out=_memory(last - first))
 
     def _read(self, begin: int, end: int) -> NDArray[np.uint8]:
         if self._map is not None:
