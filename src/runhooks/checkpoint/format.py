@@ -159,7 +159,6 @@ class StoredCheckpoint:
         }
 
     def states(self, rank: int | None = None) -> dict[str, Any]:
-        """Return the states of ``rank``; None: of the chief."""
         file = self._of(rank)
         entries = (name for name in file.entries if name.startswith(STATES))
         kept = {name.removeprefix(STATES): it for name, it in file.stream(entries)}
@@ -167,7 +166,6 @@ class StoredCheckpoint:
             return states.decode(EncodedStates(file.text_of_states(), kept))
 
     def states_without_arrays(self, rank: int | None = None) -> dict[str, Any]:
-        """Return the same with None for each array."""
         file = self._of(rank)
         with file.naming():
             return states.without_arrays(file.text_of_states())
@@ -214,11 +212,11 @@ class StoredCheckpoint:
 
 
 def read_checkpoint(path: AnyPath) -> Snapshot:
-    """Return what the checkpoint ``path`` holds: whole arrays, and the states of the chief.
+    """Return whole arrays, and the states of the chief.
 
     Raises:
         NotFoundError: It does not exist.
-        DataLossError: It is damaged, or cannot be read.
+        DataLossError: It is damaged.
         ValueError: Its format is newer than this version of runhooks.
     """
     stored = StoredCheckpoint(path)
@@ -307,10 +305,7 @@ def _latest_of_tensorflow(directory: AnyPath) -> AnyPath | None:
 
 
 def find_checkpoints(checkpoint_dir: str | os.PathLike[str]) -> list[Checkpoint]:
-    """Return the checkpoints in a directory, damaged ones too, in the order of saving, or of steps.
-
-    Raises ValueError if one has a newer format.
-    """
+    """Return all checkpoints in the order of saving; ValueError if one has a newer format."""
     directory = place_of(checkpoint_dir)
     paths = _paths(directory)
     while True:
@@ -326,10 +321,7 @@ def find_checkpoints(checkpoint_dir: str | os.PathLike[str]) -> list[Checkpoint]
 
 
 def checkpoints(checkpoint_dir: str | os.PathLike[str]) -> list[str]:
-    """Return the paths of the complete checkpoints in a directory, in the order of saving.
-
-    Complete: the manifest is sound, and each file has the size that it states.
-    """
+    """Return the paths of the ``complete`` checkpoints in a directory, in the order of saving."""
     return [str(it.path) for it in find_checkpoints(checkpoint_dir) if it.complete]
 
 

@@ -144,7 +144,7 @@ def _end_with(error: Exception, group: Group, restores: bool) -> tuple[str, str,
 
 
 def write_checkpoint(path: AnyPath, snapshot: Snapshot, *, global_step: int | None) -> Checkpoint:
-    """Save ``snapshot`` as the checkpoint ``path``, by this process alone."""
+    """Save a checkpoint by this process alone."""
     content = content_of(snapshot)
     return write_together(AloneGroup(), path, content, begun_manifest(global_step))
 
@@ -389,7 +389,7 @@ def newest_sound(
 
 
 def read_for(group: Group, path: AnyPath, in_parts: bool = False) -> Snapshot:
-    """Return what the checkpoint ``path`` holds for this rank.
+    """Return what a checkpoint holds for this rank.
 
     If as many ranks have saved it, that is what the rank had; if not, states are the chief's, and
     ``resized`` says so. With several ranks, or ``in_parts``, arrays are ``ArraySource`` objects.

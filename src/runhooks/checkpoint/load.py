@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from numpy.typing import NDArray
 
@@ -52,19 +52,15 @@ def load(
 
     Args:
         source: A directory of checkpoints, one checkpoint, a ``.safetensors`` file or the
-            ``.index.json`` of several, an ``.npz`` file, or a ``.pt`` file of PyTorch, which is
-            read with ``weights_only=True``.
-        only: A name, to return what it names with everything below it; or a pattern with ``*``, or
-            a list of names and patterns, to return what matches, nested from the top. A leading
-            ``!`` excludes. None: everything.
+            ``.index.json`` of several, an ``.npz`` file, or a ``.pt`` file of PyTorch.
+        only: A name, to return what is below it; or patterns with ``*``, or several names, to
+            return what matches, nested from the top. A leading ``!`` excludes. None: everything.
         like: The structure to return, with the wanted dtypes, devices or shardings: any tree of
-            arrays or of ``jax.ShapeDtypeStruct``. Leaves that are neither arrays nor in the
-            checkpoint are returned unchanged. None: NumPy arrays in dicts, with names split at
-            ``/``.
-        step: The global step of the checkpoint to read. None, without ``best``: the newest
-            undamaged one.
-        best: Read the checkpoint with the best value of this metric, as for ``best_checkpoint``.
-        mode: Whether the ``"max"`` or the ``"min"`` of the metric is best.
+            arrays or of ``jax.ShapeDtypeStruct``; what is no array stays. None: NumPy arrays in
+            dicts.
+        step: The global step to read. None, without ``best``: the newest undamaged one.
+        best: A metric, as for ``best_checkpoint``.
+        mode: Whether its ``"max"`` or its ``"min"`` is best.
 
     Returns:
         The arrays; JAX random keys, without ``like``, as their data.
@@ -72,8 +68,8 @@ def load(
     Raises:
         NotFoundError: There is no such checkpoint or file.
         DataLossError: It is damaged.
-        ValueError: ``only`` or ``like`` names something that does not exist, a shape or dtype
-            differs, or ``source`` is a file inside a checkpoint.
+        ValueError: ``only`` or ``like`` has what does not exist or fit, or ``source`` is a file
+            inside a checkpoint.
         TypeError: An argument has the wrong type.
     """
     wanted, choice = Only(only), Choice(step, best, mode)
@@ -179,7 +175,7 @@ class InitFrom:
         path: What to read, as for ``load``.
         only: The arrays to take, as for ``load``, by their names in the source.
         rename: New names by the names in the source, such as ``{"backbone": "state/params/body"}``;
-            names below them change too. ``{"": "model/"}`` puts ``model/`` before every name.
+            names below them change too.
         missing: ``"error"``: an array that only the source or only the model has is an error;
             ``"keep"``: it is left out.
         step: As for ``load``.
@@ -218,16 +214,19 @@ class InitFrom:
             for name in present.arrays
             if not is_run_state(name, present.states) and not is_average(name, averages)
         ]
-        found = read_weights(self.path, choice, lambda it: self._found(it, present, known))
-        sess.assign(found.arrays)
-        left = [name for name in known if name not in found.arrays]
+        origin, found, extra = read_weights(
+            self.path, choice, lambda it: self._found(it, present, known)
+        )
+        sess.assign(found)
+        left = [name for name in known if name not in found]
         kept = f"; not from there: {_listed(left, present.arrays)}" if left else ""
-        there = [*found.unused, *found.arrays]
-        unused = f"; not used: {_listed(found.unused, there)}" if found.unused else ""
-        shown = _listed(found.arrays, present.arrays)
-        _log.info("initialized from %s: %s%s%s", found.origin, shown, kept, unused)
+        unused = f"; not used: {_listed(extra, [*extra, *found])}" if extra else ""
+        shown = _listed(found, present.arrays)
+        _log.info("initialized from %s: %s%s%s", origin, shown, kept, unused)
 
-    def _found(self, weights: Weights, present: Snapshot, known: Collection[str]) -> _Found:
+    def _found(
+        self, weights: Weights, present: Snapshot, known: Collection[str]
+    ) -> tuple[str, dict[str, NDArray[Any]], list[str]]:
         only, renaming = Only(self.only), Renaming(self.rename or {})
         usable = [name for name in weights.names if name not in weights.of_run]
         chosen = only.of(usable, weights)
@@ -255,13 +254,7 @@ class InitFrom:
         _check_forms(weights, sources, present)
         read = weights.read(sources.values())
         arrays = {it: cast(read[name], present.arrays[it].dtype) for it, name in sources.items()}
-        return _Found(str(weights), arrays, unused)
-
-
-class _Found(NamedTuple):
-    origin: str
-    arrays: dict[str, NDArray[Any]]
-    unused: Sequence[str]
+        return str(weights), arrays, unused
 
 
 def _check_forms(weights: Weights, sources: Mapping[str, str], present: Snapshot) -> None:
@@ -309,5 +302,4 @@ def _listed(names: Collection[str], everything: Iterable[str]) -> str:
 
 
 def _prefixes(name: str) -> list[str]:
-    """The names above ``name``, the shortest first, and itself."""
     return [*(name[: it.start()] for it in re.finditer(r"[/.]", name)), name]

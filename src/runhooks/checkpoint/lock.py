@@ -61,7 +61,6 @@ class Claim:
         )
 
     def leave(self) -> None:
-        """Count one user less; after the last, give it back if the store can be reached."""
         with _claiming:
             self.users -= 1
             if self.users or not self.is_held():
@@ -121,7 +120,6 @@ class _LockedFile:
     users: int = 1
 
     def is_held(self) -> bool:
-        """Whether the lock is held, on the file that is in the directory."""
         return self.descriptor >= 0 and _is_at(self.path, self.descriptor)
 
     def leave(self) -> None:
@@ -202,7 +200,7 @@ class DirectoryLock:
             try:
                 self._take_file(fcntl, self._directory)
                 return
-            except _HeldError as error:
+            except BlockingIOError as error:
                 owner = str(error)
                 if clock.monotonic() >= deadline or not _has_ended(owner):
                     raise RuntimeError(
@@ -254,10 +252,6 @@ class DirectoryLock:
                 del _sole[key]
 
 
-class _HeldError(Exception):
-    """Another process, the argument, has locked the directory."""
-
-
 def _has_ended(owner: str) -> bool:
     found = _OWNER.fullmatch(owner)
     return (
@@ -279,6 +273,7 @@ def is_alive(pid: int) -> bool:
 
 
 def _lock_file(fcntl: Any, directory: Path) -> _LockedFile | None:
+    """Lock the file in the directory; BlockingIOError, with the name of its owner, if it is."""
     path = directory / _NAME
     while True:
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -290,7 +285,7 @@ def _lock_file(fcntl: Any, directory: Path) -> _LockedFile | None:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except (BlockingIOError, PermissionError):
                 owner = os.pread(descriptor, _MOST_OWNER_BYTES, 0).decode("utf-8", "replace")
-                raise _HeldError(owner.strip() or "unknown") from None
+                raise BlockingIOError(owner.strip() or "unknown") from None
             except OSError as error:
                 _log.info("%s cannot be locked: %s", directory, error)
                 return None

@@ -102,7 +102,7 @@ class RankedMetric(Protocol):
 class KeepBest:
     """Keeps the ``n`` checkpoints with the best ``metric``; if values are equal, the first saved.
 
-    One whose metric is unknown or NaN is never among the best.
+    Never one without a value, or with NaN.
 
     Args:
         metric: A metric of an ``EvaluationHook`` in the same session, or another object with its
@@ -259,8 +259,8 @@ def best_checkpoint(
     """Return the checkpoint with the best ``metric``; if several are equal, the first saved.
 
     Args:
-        checkpoint_dir: A directory of checkpoints.
-        metric: The name of the metric of a ``KeepBest`` of the saver that saved them.
+        checkpoint_dir: Where they are.
+        metric: The name of the metric of a ``KeepBest`` of their saver.
         mode: Whether the ``"max"`` or the ``"min"`` is best. None: as in that ``KeepBest``.
 
     Raises:

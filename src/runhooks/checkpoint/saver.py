@@ -136,8 +136,8 @@ class Saver:
 
     Args:
         var_list: The variables to save and restore, or their names. None: all of the session.
-        max_to_keep: How many of the newest checkpoints to keep, including those that
-            an earlier process saved under the same name. None or 0: all.
+        max_to_keep: How many of the newest checkpoints to keep, including those of earlier
+            processes. None or 0: all.
         keep_checkpoint_every_n_hours: Also keep one older checkpoint every this many hours.
         keep: Rules such as ``KeepLast(3)`` instead of the two numbers. A checkpoint is kept if any
             rule wants it, and the newest always is.
@@ -147,8 +147,8 @@ class Saver:
 
     Raises:
         TypeError: An argument has the wrong type.
-        ValueError: An argument is out of range, ``keep`` is given together with an argument that
-            it replaces, or has ``KeepBest`` rules of two metrics of one name.
+        ValueError: An argument is out of range, ``keep`` is given with one that it replaces, or
+            has ``KeepBest`` rules of two metrics of one name.
     """
 
     def __init__(
@@ -201,11 +201,11 @@ class Saver:
 
         Args:
             sess: The session.
-            save_path: The path of the checkpoint without its step.
-            global_step: A number or a tensor. None: the path is ``save_path`` itself.
+            save_path: The path without the step.
+            global_step: A number or a tensor. None: the path is ``save_path``.
 
         Raises:
-            OSError: It cannot be written. All earlier checkpoints are still there.
+            OSError: It cannot be written. All earlier ones are still there.
             TypeError: A value cannot be saved.
             ValueError: A variable has a name that cannot be saved, or ``var_list`` an unknown one.
         """

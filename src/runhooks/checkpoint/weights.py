@@ -333,12 +333,12 @@ def export(
 ) -> None:
     """Write the arrays of a checkpoint to a safetensors file, replacing an existing one.
 
-    This needs memory for only one array. Names are those that ``rh.load`` gives: if ``only`` is a
-    single name, the rest after it or, for that array itself, the last part of its name.
+    This needs memory for only one array. Names are those that ``load`` gives; that of an array
+    that ``only`` names is the last part of its name.
 
     Args:
         source: As for ``load``.
-        path: The file to write, which ends in ``.safetensors``.
+        path: A file, which ends in ``.safetensors``.
         only: As for ``load``.
         step: As for ``load``.
         best: As for ``load``.

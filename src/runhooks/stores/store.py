@@ -35,15 +35,14 @@ _log = logging.getLogger("runhooks")
 class RetryPolicy:
     """How long to repeat a request that a store could not answer.
 
-    Requests are repeated after 503 and similar answers, lost connections, and if there is no
-    answer. Errors that a retry cannot change, such as denied access, are raised immediately.
+    Errors that a retry cannot change, such as denied access, are raised immediately.
 
     Args:
         secs: For how long tries may begin, from the first failure after the last answer. 0: one
             try.
         first_wait_secs: The wait before the second try. Each further wait doubles, less a random
             part of at most half.
-        longest_wait_secs: The longest wait.
+        longest_wait_secs: The longest.
 
     Raises:
         TypeError, ValueError: An argument is wrong.
