@@ -31,7 +31,7 @@ from runhooks.stores.path import AnyPath, StorePath
 
 _log = logging.getLogger("runhooks")
 
-_DAY_SECS = 86_400  # longer than any save takes
+_DAY_SECS = 86_400
 _PAGE_BYTES = 4096
 
 # Containers give a process the same number after each start.
@@ -58,10 +58,7 @@ def write_file(path: AnyPath, content: Encoding) -> FileDigest:
 
 
 def commit(path: AnyPath, content: Encoding, replaces: bool) -> None:
-    """Complete the checkpoint ``path`` with its last file.
-
-    In a store, FileExistsError is raised if there is another one, unless ``replaces``.
-    """
+    """Complete the checkpoint ``path`` with its last file."""
     superseded = (_files_of(path) or ()) if replaces else ()
     file = path / COMMIT
     if isinstance(file, Path):
@@ -90,10 +87,7 @@ def abandon(path: AnyPath, attempt: str) -> None:
 
 
 def discard(path: AnyPath) -> None:
-    """Remove the checkpoint ``path``, absent from the first moment on, or the link to it.
-
-    What no save has written stays, with the folder.
-    """
+    """Remove what saves have written of a checkpoint, absent at once, or the link to it."""
     if isinstance(path, Path) and path.is_symlink():
         path.unlink()
         return
@@ -149,7 +143,7 @@ def _remove(folder: AnyPath, names: Iterable[str]) -> None:
         return
     for name in names:
         (folder / name).unlink(missing_ok=True)
-    with suppress(OSError):  # not empty
+    with suppress(OSError):
         folder.rmdir()
 
 
@@ -182,7 +176,7 @@ def _write(path: Path, content: Encoding) -> FileDigest:
     begun = -(-size // _PAGE_BYTES) * _PAGE_BYTES
     try:
         with _created(path) as file:
-            file.seek(size)  # the header has the checksums of what follows
+            file.seek(size)
             for piece in content.pieces():
                 if size - begun > PIECE_BYTES // 2:
                     file.flush()

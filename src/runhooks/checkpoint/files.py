@@ -108,7 +108,7 @@ def mapped(file: BufferedReader) -> NDArray[np.uint8] | None:
 def _is_local(device: int) -> bool:
     try:
         mounted = Path("/proc/self/mountinfo").read_text(errors="replace").splitlines()
-    except OSError:  # not Linux
+    except OSError:
         return False
     number = f" {os.major(device)}:{os.minor(device)} "
     return any(number in it and it.partition(" - ")[2].split()[0] in _LOCAL for it in mounted)

@@ -214,10 +214,7 @@ class StoredCheckpoint:
 def read_checkpoint(path: AnyPath) -> Snapshot:
     """Return whole arrays, and the states of the chief.
 
-    Raises:
-        NotFoundError: It does not exist.
-        DataLossError: It is damaged.
-        ValueError: Its format is newer than this version of runhooks.
+    Raises NotFoundError, DataLossError, or ValueError if its format is newer than this runhooks.
     """
     stored = StoredCheckpoint(path)
     return Snapshot(dict(read_several(stored.arrays())), stored.states())

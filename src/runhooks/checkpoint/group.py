@@ -154,9 +154,7 @@ def write_together(
 ) -> Checkpoint:
     """Save what all ranks have as one checkpoint, with the chief's manifest.
 
-    ``replaces``: whether one that is there is known; in a store, another one stays. Raises
-    FileExistsError if another process has saved it, OSError; on the chief, ValueError if it is not
-    a whole; PeerFailedError or DeadlineExceededError for another rank.
+    ``replaces``: whether one that is there is known; in a store, FileExistsError is raised if not.
     """
     # In a store, the last file must be small: it is created on a condition, in one request.
     if group.size > 1 or isinstance(path, StorePath):
@@ -284,7 +282,6 @@ class _GroupSave:
         digests = [FileDigest(*it["file"]) for it in written]
         files = {self._file_of(rank): digest for rank, digest in enumerate(digests)}
         size_of = sizes_below(self._path)
-        # Most ranks have the same listing, which is read once.
         first = {it["listing"]: rank for rank, it in reversed([*enumerate(written)])}
         with reading_threads() as threads:
             read = threads.map(
@@ -371,7 +368,7 @@ def newest_sound(
         path = directory / name
         try:
             agreed(group, "restored", partial(keep, path), restores=True)
-        except NotFoundError:  # just removed
+        except NotFoundError:
             continue
         except DataLossError as error:
             if group.is_chief:

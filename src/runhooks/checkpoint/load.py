@@ -82,8 +82,10 @@ def load(
             return nested({short: arrays[name] for short, name in names.items()})
         sources = _sources(names, target)
         found = _like(weights, names, target, sources)
-        if only is not None:
-            _warn_of_rest(weights, names, sources)
+        taken = {weights.same.get(name, name) for name in sources if name is not None}
+        rest = [name for name in names.values() if weights.same.get(name, name) not in taken]
+        if rest and only is not None:
+            _log.warning("like has no place for these arrays of %s: %s", weights, first_of(rest))
         return found
 
     return read_weights(source, choice, read)
@@ -101,16 +103,6 @@ def _target(like: Any) -> Flat:
 
 def _sources(names: Mapping[str, str], target: Flat) -> list[str | None]:
     return [names.get(path, names.get(path.removesuffix(_FLAX_VALUE))) for path, _ in target.leaves]
-
-
-def _warn_of_rest(
-    weights: Weights, names: Mapping[str, str], sources: Iterable[str | None]
-) -> None:
-    same = weights.same
-    taken = {same.get(name, name) for name in sources if name is not None}
-    rest = [name for name in names.values() if same.get(name, name) not in taken]
-    if rest:
-        _log.warning("like has no place for these arrays of %s: %s", weights, first_of(rest))
 
 
 def _like(

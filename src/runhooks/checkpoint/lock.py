@@ -108,7 +108,7 @@ def _this_process() -> str:
 _NAME = ".chief.lock"
 _MOST_OWNER_BYTES = 1024
 _OWNER = re.compile(r"process (?P<pid>[0-9]{1,9}) on (?P<host>.+)")
-_DYING_SECS = 10  # that a forked child may take to let go
+_DYING_SECS = 10  # that a child that was just being forked may take to let go
 
 
 @dataclass
@@ -143,10 +143,8 @@ _sole: weakref.WeakValueDictionary[str, DirectoryLock] = weakref.WeakValueDictio
 class DirectoryLock:
     """A lock on a directory of checkpoints, shared within this process except by ``sole`` users.
 
-    In a group of ranks, the chief alone takes it. It ends with the process; if a child that was
-    just being forked still holds it, ``acquire`` waits for the child. Where there are no locks,
-    nothing is locked. A directory in a store is claimed, unless ``claims`` is False: whoever comes
-    later has it.
+    In a group of ranks, the chief alone takes it. It ends with the process. A directory in a store
+    is claimed, unless ``claims`` is False: whoever comes later has it.
     """
 
     def __init__(
@@ -192,7 +190,7 @@ class DirectoryLock:
             return
         try:
             import fcntl
-        except ImportError:  # Windows
+        except ImportError:
             return
         self._directory.mkdir(parents=True, exist_ok=True)
         deadline = clock.monotonic() + _DYING_SECS
@@ -290,7 +288,7 @@ def _lock_file(fcntl: Any, directory: Path) -> _LockedFile | None:
                 _log.info("%s cannot be locked: %s", directory, error)
                 return None
             if not _is_at(path, descriptor):
-                continue  # just removed
+                continue
             with suppress(OSError):  # of a full disk
                 os.ftruncate(descriptor, 0)
                 os.pwrite(descriptor, f"{_this_process()}\n".encode(), 0)

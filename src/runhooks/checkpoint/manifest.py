@@ -41,11 +41,9 @@ class Manifest(NamedTuple):
     """What a checkpoint says of itself.
 
     Attributes:
-        global_step: None if the graph has none.
-        wall_time: When it was saved, in seconds since the epoch; later than the one before it.
+        wall_time: Seconds since the epoch; later than that of the one before it.
         series_start: When the first of its series was saved.
-        modes: The mode of each metric, ``"max"`` or ``"min"``, where it is known.
-        chief: The rank of the chief.
+        modes: ``"max"`` or ``"min"`` by metric, where it is known.
         files: What each rank has written, in their order. Empty: it is all beside this.
         arrays: Those in ``files``, each with the number of its blocks.
         differing: Those that some ranks had with other values than the chief.

@@ -62,10 +62,7 @@ class Only:
         return [name for name in names if self.takes(name)]
 
     def relative(self, names: Collection[str], place: object) -> dict[str, str]:
-        """Return those asked for, by what follows a single name asked for.
-
-        Raises ValueError as ``of``, or if the same follows for two.
-        """
+        """Return those asked for, by what follows a single name asked for."""
         found = self.of(names, place)
         alone = self._alone
         if alone is None or not all(is_below(name, alone) for name in found):

@@ -72,11 +72,9 @@ class BackgroundSave:
 
     @property
     def done(self) -> bool:
-        """Whether it has ended, with or without success."""
         return self._ended.is_set() or os.getpid() != self._pid
 
     def wait(self) -> None:
-        """Return when the checkpoint is on the disk, or raise the error of saving it."""
         if not self.done:
             with interrupting():
                 self._ended.wait()
@@ -109,10 +107,7 @@ _saves: dict[str, BackgroundSave] = {}
 
 
 def save_under_way(path: str) -> BackgroundSave | None:
-    """Return the background save of ``path`` by any ``Saver`` of the process.
-
-    None if there is none, if it has succeeded, or if its error was raised already.
-    """
+    """Return the background save of ``path``, if any, unless it succeeded or has raised."""
     return _saves.get(path)
 
 
@@ -325,11 +320,8 @@ def restore_latest(
 ) -> str | None:
     """Restore the sound checkpoint of a directory that was saved last; return its path, if any.
 
-    A damaged one is skipped with one warning. All ranks of a group restore the same.
-
-    Raises:
-        DataLossError: All checkpoints are damaged.
-        ValueError: The newest sound one is of another model. Older ones are not tried.
+    All ranks of a group restore the same. Raises DataLossError if all are damaged, ValueError if
+    that one is of another model.
     """
     saver.wait()  # what it is saving will be the latest
     found = newest_sound(current_group(), checkpoint_dir, partial(saver.restore, sess))

@@ -66,17 +66,17 @@ _BEGIN = b'{"__metadata__":{"crc32c":"'
 _FOREIGN = '{"__metadata__":{"format":"pt"}'  # some refuse files of no format
 
 PIECE_BYTES = 4 << 20
-_MOST_PIECES = 4  # kept of a file
+_MOST_PIECES = 4
 _MOST_HEADER_BYTES = 100_000_000  # that other programs read
 _FIRST_BYTES = 64 << 10
 
-_FOREIGN_ORDER = ">"  # as ``dtype.str`` begins
+_FOREIGN_ORDER = ">"
 _ALIGNMENT = 64  # of memory that JAX on a CPU uses as it is
 
 _SMALL_BYTES = 2 << 10
 _MOST_BUFFERS = 16  # rather written one by one than joined
 _SPAN_BYTES = 64 << 20
-_GAP_BYTES = 64 << 10  # rather read than asked around
+_GAP_BYTES = 64 << 10
 
 COMMIT = "checkpoint.safetensors"  # makes a checkpoint complete
 STATES = "__states__/"  # begins the names of the arrays of states
@@ -244,7 +244,7 @@ class TensorFile:
             # Other programs write into existing files.
             self._map = mapped(file) if self.is_of_checkpoint else None
         self.nbytes = size - len(self._header)
-        self._sound: set[int] = set()  # pieces of the map, compared
+        self._sound: set[int] = set()  # pieces of the map
         self._pieces = Shared[int, NDArray[np.uint8]](
             lambda begin: self._read(begin, min(begin + PIECE_BYTES, self.nbytes)), _MOST_PIECES
         )

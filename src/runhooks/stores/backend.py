@@ -43,10 +43,7 @@ _creating = threading.Lock()  # fsspec's memory looks, and then writes
 
 
 def file_system(url: str) -> tuple[Any, str]:
-    """Return fsspec's file system for ``url``, and what it calls that place.
-
-    Raises ImportError, or ValueError if nobody knows the scheme.
-    """
+    """Return fsspec's file system for ``url``, and what it calls that place."""
     scheme = scheme_of(url)
     try:
         core = import_module("fsspec.core")

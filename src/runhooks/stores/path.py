@@ -48,7 +48,7 @@ class _Tree:
         self.store = store
         self.known: dict[str, StoredObject] = {}
         self.lock = threading.Lock()
-        self.last: tuple[str, int, BufferedReader] | None = None  # of which a range was read last
+        self.last: tuple[str, int, BufferedReader] | None = None
         self._read_to: dict[str, int] = {}  # how far each object was read
         self._expected: deque[tuple[str, int, int]] = deque()  # keys and ranges, in order
         self._begun: dict[str, tuple[int, Future[bytes]]] = {}
@@ -91,8 +91,8 @@ class _Tree:
 class StorePath:
     """A place in a store: an object, or what is below a name, used as a ``Path``.
 
-    A folder is there as long as an object is in it. What ``files`` has listed keeps its size until
-    it is listed again, by one thread at a time, also for paths made of this one.
+    A folder is there as long as an object is in it. What one thread has listed by ``files`` keeps
+    its size until it is listed again, also for paths made of this one.
     """
 
     __slots__ = ("_tree", "key")
@@ -157,7 +157,7 @@ class StorePath:
         return PurePosixPath(self.key or ".").relative_to(PurePosixPath(folder.key or "."))
 
     def resolve(self) -> StorePath:
-        return self  # a store has no links
+        return self
 
     def is_file(self) -> bool:
         try:
@@ -276,7 +276,7 @@ def replacing(path: AnyPath) -> Iterator[Path]:
         with _part(path) as part:
             yield part
     except OSError as error:
-        if error.errno is not None and error.filename is None:  # as of a full disk
+        if error.errno is not None and error.filename is None:
             error.filename = str(path)
         raise
 

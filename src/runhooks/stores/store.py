@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from runhooks import arguments, clock
 from runhooks.stores import interruption
@@ -96,12 +96,8 @@ class _Patience:
         self._failing_since = min(self._failing_since, max(since, self._answered_at))
 
     def left(self, secs: float, since: float) -> float:
-        """How long a request first tried at ``since`` is repeated, if ``secs`` in all.
-
-        They count from the first failure after the last answer to anybody. After a Ctrl-C nothing
-        is repeated until the store answers.
-        """
-        if self._answered_at < interruption.interrupted_at():
+        """How long a request first tried at ``since`` is repeated, if ``secs`` in all."""
+        if self._answered_at < interruption.interrupted_at():  # until the store answers
             return 0.0
         return secs - (clock.monotonic() - min(since, self._failing_since))
 
@@ -112,7 +108,6 @@ _jitter = random.Random()
 _WORTH_A_WARNING_SECS = 1
 _SILENT_SECS = 10.0
 _SLOW_BYTES_A_SEC = 1 << 20
-_INTERRUPTED = "the program was interrupted before the store answered"
 
 
 def _ask(
@@ -159,26 +154,23 @@ def _outcome(
 
     It has its own thread: the libraries beneath may hold a Ctrl-C back for minutes.
     """
-    if not interruption.secs_left():
-        return _timeout(url, _INTERRUPTED)
-    outcome, since = in_thread(request, "runhooks-request"), clock.monotonic()
+    why, since = "the program was interrupted before the store answered", clock.monotonic()
     silent_secs, is_mentioned = _SILENT_SECS + nbytes / _SLOW_BYTES_A_SEC, False
+    outcome: Future[AnyResult] | None = None
     while interruption.secs_left():
+        outcome = outcome or in_thread(request, "runhooks-request")
         wait([outcome], interruption.look_secs())
         if outcome.done():
             return outcome
         silent = clock.monotonic() - since
         if silent > limit_secs + silent_secs:
-            return _timeout(url, f"no answer for {silent:.0f} s")
+            why = f"no answer for {silent:.0f} s"
+            break
         if not is_mentioned and silent > silent_secs:
             is_mentioned = True
             _log.warning("%s: no answer for %.0f s; waiting for it", url, silent_secs)
-    return _timeout(url, _INTERRUPTED)
-
-
-def _timeout(url: str, text: str) -> Future[Any]:
-    outcome = Future[Any]()
-    outcome.set_exception(TimeoutError(errno.ETIMEDOUT, text, url))
+    outcome = Future()
+    outcome.set_exception(TimeoutError(errno.ETIMEDOUT, why, url))
     return outcome
 
 
