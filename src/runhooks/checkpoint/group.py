@@ -1,8 +1,6 @@
 """All ranks of a group write one checkpoint, and restore the same one.
 
-They meet in the group's store, never in a collective: for a save, when it begins, when all have
-written, when the chief has committed; to restore, twice for each checkpoint. An error of one is
-told to all there.
+They meet in the group's store, never in a collective. An error of one is told to all there.
 """
 
 from __future__ import annotations
@@ -419,8 +417,7 @@ def read_for(group: Group, path: AnyPath, in_parts: bool = False) -> Snapshot:
     if group.is_chief:
         _log.info(
             "the checkpoint of step %s was saved by %d ranks, and there are %d: arrays are cut "
-            "anew, hooks get the chief's states, and random states derive from these, the "
-            "rank and the step",
+            "anew, and states derive from the chief's",
             *(manifest.global_step, manifest.ranks, group.size),
         )
     seed = _seed(snapshot, manifest.global_step)

@@ -160,8 +160,7 @@ class InitFrom:
 
         scaffold = rh.Scaffold(init_from=rh.InitFrom("runs/a", only="!state/params/head"))
 
-    They are read if the session has no checkpoint of its own to restore, after ``init_op`` and
-    before ``init_fn``.
+    They are read after ``init_op`` and before ``init_fn``, if no checkpoint is restored.
 
     Args:
         path: What to read, as for ``load``.

@@ -1,7 +1,6 @@
-"""One process at a time saves checkpoints in a directory, of a disk or of a store.
+"""One process at a time saves checkpoints in a directory; in a store, the one that began last.
 
-A store has no locks that end with their process. So the process that began last has the directory:
-it leaves a numbered object there. Before one completes a checkpoint, it looks for a higher number.
+It leaves a numbered object there. Before one completes a checkpoint, it looks for a higher number.
 """
 
 from __future__ import annotations

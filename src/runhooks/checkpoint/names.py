@@ -72,8 +72,8 @@ class Only:
             other = by_rest.setdefault(_rest(name, alone), name)
             if other != name:
                 raise ValueError(
-                    f"only: after {alone!r}, {other!r} and {name!r} are the same in {place}: to "
-                    f"have one of them, give {alone + '/'!r} or {alone + '.'!r}; both, {[alone]}"
+                    f"only: after {alone!r}, {other!r} and {name!r} are the same in {place}: give "
+                    f"{alone + '/'!r} or {alone + '.'!r} for one, {[alone]} for both"
                 )
         return by_rest
 
@@ -121,8 +121,7 @@ def nested(arrays: Mapping[str, Any]) -> Any:
             folder = folder.setdefault(parent, {}) if isinstance(folder, dict) else None
         if not isinstance(folder, dict) or last in folder:
             raise ValueError(
-                "the arrays cannot be nested, for another one has the name of a part of "
-                f"{name!r} or below it: ask for some of them with only"
+                f"{name!r} cannot be nested beside the others: ask for some of them with only"
             )
         folder[last] = array
     return tree

@@ -1,7 +1,4 @@
-"""Which checkpoints to keep, and which one is meant: the newest, that of a step, the best.
-
-A rule goes by what was saved before, or ranks: what is unwanted once is never wanted again.
-"""
+"""Which checkpoints to keep, and which one is meant: the newest, that of a step, the best."""
 
 from __future__ import annotations
 
@@ -62,9 +59,8 @@ class KeepLast:
 
 @dataclass(frozen=True)
 class KeepEvery:
-    """Keeps one checkpoint every ``hours`` hours.
+    """Keeps the first checkpoint ``hours`` hours after the one kept before, or after the start.
 
-    The first one saved that long after the previous one kept, or after the start of the series.
     After a save by a clock that was ahead, it keeps none until the clock has caught up.
     """
 
@@ -100,7 +96,7 @@ class RankedMetric(Protocol):
 
 @dataclass(frozen=True)
 class KeepBest:
-    """Keeps the ``n`` checkpoints with the best ``metric``; if values are equal, the first saved.
+    """Keeps the ``n`` checkpoints with the best ``metric``; of equal ones, the first saved.
 
     Never one without a value, or with NaN.
 
@@ -196,7 +192,6 @@ class Series:
     def save(
         self, path: AnyPath, content: Content, global_step: int | None, metrics: Mapping[str, float]
     ) -> None:
-        """Save ``content`` as ``path``; when it is on the disk, delete those it supersedes."""
         # A list of all that is in a store costs money.
         if self._group.is_chief and clock.monotonic() >= self._next_sweep:
             attempts.sweep(self._base.parent)
@@ -256,7 +251,7 @@ class BestCheckpoint(NamedTuple):
 def best_checkpoint(
     checkpoint_dir: str | os.PathLike[str], metric: str, mode: Mode | None = None
 ) -> BestCheckpoint:
-    """Return the checkpoint with the best ``metric``; if several are equal, the first saved.
+    """Return the checkpoint with the best ``metric``; of equal ones, the first saved.
 
     Args:
         checkpoint_dir: Where they are.

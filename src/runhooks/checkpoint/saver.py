@@ -126,16 +126,15 @@ _EVERY_N_HOURS = 10_000.0
 class Saver:
     """Saves checkpoints as ``tf.compat.v1.train.Saver`` does, and deletes old ones.
 
-    Use a saver from one thread only. In a group of ranks, all save in the same steps, and all call
-    ``restore_latest``.
+    Use a saver from one thread only. In a group of ranks, all save in the same steps.
 
     Args:
         var_list: The variables to save and restore, or their names. None: all of the session.
         max_to_keep: How many of the newest checkpoints to keep, including those of earlier
             processes. None or 0: all.
         keep_checkpoint_every_n_hours: Also keep one older checkpoint every this many hours.
-        keep: Rules such as ``KeepLast(3)`` instead of the two numbers. A checkpoint is kept if any
-            rule wants it, and the newest always is.
+        keep: Rules such as ``KeepLast(3)`` instead. A checkpoint is kept if any rule wants it, and
+            the newest always is.
         asynchronous: Whether ``save`` returns as soon as it has the values. Those that later
             runs change are copied, to memory that the next save reuses. A thread writes them; the
             next ``save``, ``restore`` or ``wait`` waits for it and raises its error.
@@ -179,7 +178,7 @@ class Saver:
     def last_checkpoints(self) -> list[str]:
         """The paths of the checkpoints that still exist, oldest first for each ``save_path``.
 
-        Those of earlier processes are included after the first ``save``; one being saved is not.
+        After the first ``save``, also of earlier processes.
         """
         return [str(it.path) for _, series in self._series.values() for it in series.saved]
 

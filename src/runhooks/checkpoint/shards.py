@@ -1,4 +1,4 @@
-"""Blocks of arrays: what each rank writes of a checkpoint, and how any part of all is read.
+"""Blocks of arrays: what each rank writes, and how any part of all is read.
 
 A table has a row of 64-bit integers for each block: the rank, the start and the shape of the block,
 with 0 and 1 for dimensions that the array has not. Rows are sorted by array and start, so that
@@ -284,8 +284,7 @@ def blocks_in(file: CheckpointFile) -> dict[str, list[tuple[Start, Start]]]:
 class StoredArray:
     """An array of a checkpoint, of which no more is read than is asked for; NumPy reads it whole.
 
-    ``find`` returns the blocks of a part, which are in the files of their ranks under the ``key``
-    of their start.
+    ``find`` returns the blocks of a part, each in its rank's file under the ``key`` of its start.
     """
 
     def __init__(

@@ -346,9 +346,8 @@ def export(
 
     Raises:
         NotFoundError, DataLossError: As ``load``.
-        ValueError: ``only`` names something that is not there, ``path`` has another ending, or the
-            format cannot hold the name of an array.
-        TypeError: The format cannot hold an array.
+        ValueError: ``only`` or ``path`` is wrong, or the format cannot hold the name of an array.
+        TypeError: It cannot hold an array.
         ImportError: ``source`` is a file of PyTorch, which is not installed.
         OSError: The file cannot be written.
     """
@@ -374,8 +373,7 @@ def _names_in_file(found: Mapping[str, str]) -> dict[str, str]:
     if len(names) < len(found):
         alone, other = found[""], found[found[""].rpartition("/")[2]]
         raise ValueError(
-            f"only: {alone!r} and {other!r} would have one name in the file: give {[alone]}, which "
-            "leaves both their names"
+            f"only: {alone!r} and {other!r} would have one name in the file: give {[alone]}"
         )
     return names
 

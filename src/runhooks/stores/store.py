@@ -192,7 +192,7 @@ def open_store(url: str | os.PathLike[str], retry: RetryPolicy | None = None) ->
     Raises:
         ImportError: The library for the scheme is not installed.
         ValueError: ``url`` is a path, or its scheme is unknown.
-        OSError: The library's configuration is wrong, such as a missing profile.
+        OSError: The library's configuration is wrong.
     """
     if not is_url(url):
         raise ValueError(f"url must begin with a scheme such as s3://, got {os.fspath(url)!r}")
@@ -242,8 +242,7 @@ class Store:
     def create(self, key: str, data: bytes) -> None:
         """Create the object ``key``; of several processes at the same time, one succeeds.
 
-        ``data`` must differ from theirs: where an answer was lost, it tells whose the object is.
-        Raises FileExistsError if another is there.
+        ``data`` must differ from theirs. Raises FileExistsError if another is there.
         """
         try:
             self._call(key, lambda backend: backend.create(key, data))
