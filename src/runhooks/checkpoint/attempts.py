@@ -31,7 +31,7 @@ from runhooks.stores.path import AnyPath, StorePath
 
 _log = logging.getLogger("runhooks")
 
-_DAY_SECS = 86_400  # longer than any save takes
+_DAY_SECS = 86_400
 _PAGE_BYTES = 4096
 
 # Containers give a process the same number after each start.
@@ -58,10 +58,7 @@ def write_file(path: AnyPath, content: Encoding) -> FileDigest:
 
 
 def commit(path: AnyPath, content: Encoding, replaces: bool) -> None:
-    """Complete the checkpoint ``path`` with its last file, ``content``.
-
-    In a store, FileExistsError is raised if there is another one, unless it ``replaces`` that.
-    """
+    """Complete the checkpoint ``path`` with its last file."""
     superseded = (_files_of(path) or ()) if replaces else ()
     file = path / COMMIT
     if isinstance(file, Path):
@@ -84,16 +81,13 @@ def commit(path: AnyPath, content: Encoding, replaces: bool) -> None:
 
 
 def abandon(path: AnyPath, attempt: str) -> None:
-    """Remove the files of an attempt to save the checkpoint ``path``."""
+    """Remove the files of an attempt."""
     with suppress(OSError):
         _remove(path, [it.name for it in path.iterdir() if it.name.startswith(f"{attempt}-")])
 
 
 def discard(path: AnyPath) -> None:
-    """Remove the checkpoint ``path``, which is absent from the first moment on, or the link to it.
-
-    What no save has written stays, with the folder.
-    """
+    """Remove what saves have written of a checkpoint, absent at once, or the link to it."""
     if isinstance(path, Path) and path.is_symlink():
         path.unlink()
         return
@@ -104,7 +98,7 @@ def discard(path: AnyPath) -> None:
 
 
 def sweep(directory: AnyPath) -> None:
-    """Remove what killed processes have left; what those of other hosts have left, a day later."""
+    """Remove what killed processes have left; of other hosts, after a day."""
     below: Iterable[AnyPath] = (
         directory.files() if isinstance(directory, StorePath) else directory.glob("*/attempt-*")
     )
@@ -119,7 +113,7 @@ def sweep(directory: AnyPath) -> None:
 
 
 def _files_of(path: AnyPath) -> Iterable[str] | None:
-    """The files of the checkpoint ``path``; None if nobody can tell."""
+    """The files of a checkpoint; None if nobody can tell."""
     try:
         return read_manifest(path).files
     except NotFoundError:
@@ -149,7 +143,7 @@ def _remove(folder: AnyPath, names: Iterable[str]) -> None:
         return
     for name in names:
         (folder / name).unlink(missing_ok=True)
-    with suppress(OSError):  # not empty
+    with suppress(OSError):
         folder.rmdir()
 
 
@@ -182,7 +176,7 @@ def _write(path: Path, content: Encoding) -> FileDigest:
     begun = -(-size // _PAGE_BYTES) * _PAGE_BYTES
     try:
         with _created(path) as file:
-            file.seek(size)  # the header has the checksums of what follows
+            file.seek(size)
             for piece in content.pieces():
                 if size - begun > PIECE_BYTES // 2:
                     file.flush()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import errno
+import math
 import mmap
 import os
 import stat
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import lru_cache
 from io import BufferedReader
@@ -29,7 +29,7 @@ _AHEAD_BYTES = 8 << 20
 
 
 def place_of(place: str | os.PathLike[str]) -> AnyPath:
-    """Return the path or the URL ``place`` as an object; ``file://`` is a path, ``~`` expanded."""
+    """Return a path or URL as an object; ``file://`` is a path, ``~`` expanded."""
     plain = without_file_scheme(place)
     if is_url(plain):
         return _stored(os.fspath(plain), default_policy()).unlisted()
@@ -37,7 +37,7 @@ def place_of(place: str | os.PathLike[str]) -> AnyPath:
 
 
 def followed(path: AnyPath) -> AnyPath:
-    """Return the file that ``path`` leads to if it is a link, as in a cache."""
+    """Return what ``path`` leads to if it is a link, as in a cache."""
     return path.resolve() if isinstance(path, Path) and path.is_symlink() else path
 
 
@@ -51,27 +51,20 @@ def _stored(url: str, policy: RetryPolicy) -> StorePath:
 
 
 def size_of(path: AnyPath) -> int:
-    """Return the size of the file ``path`` in bytes; ValueError if it is not a regular one."""
+    """Return the size of a file in bytes; ValueError if it is not a regular one."""
     return path.stat().st_size if isinstance(path, StorePath) else _size(os.lstat(path))
 
 
 def sizes_below(path: AnyPath) -> Callable[[str], int]:
-    """Return what tells the sizes of files in a folder by name, as ``size_of``."""
-    if not isinstance(path, StorePath):
-        return lambda name: size_of(path / name)
-    listed = {it.key: it.size for it in path.store.objects(path.key)}
-
-    def size(name: str) -> int:
-        key = f"{path.key}/{name}"
-        if key not in listed:
-            raise FileNotFoundError(f"there is no {path / name}")
-        return listed[key]
-
-    return size
+    """Return what tells the ``size_of`` files in a folder by name."""
+    if isinstance(path, StorePath):
+        path = path.unlisted()
+        path.files()  # which are looked up one by one no more
+    return lambda name: size_of(path / name)
 
 
 def size_below(path: AnyPath) -> int:
-    """Return the size of the files below ``path``, without those behind links."""
+    """Return the size of the files below ``path``; links are not followed."""
     if isinstance(path, StorePath):
         return sum(it.size for it in path.store.objects(path.key))
     return sum(
@@ -88,7 +81,7 @@ def modified(path: AnyPath) -> float:
 
 
 def read_into(path: AnyPath, start: int, into: NDArray[np.uint8]) -> None:
-    """Fill ``into`` with the bytes of the file ``path`` from ``start`` on."""
+    """Fill ``into`` with the bytes of a file from ``start`` on."""
     if isinstance(path, StorePath):
         path.store.read_into(path.key, into.data, start)
         return
@@ -99,9 +92,9 @@ def read_into(path: AnyPath, start: int, into: NDArray[np.uint8]) -> None:
 
 
 def mapped(file: BufferedReader) -> NDArray[np.uint8] | None:
-    """Return the memory that an open file is mapped into, to which writing changes no file.
+    """Return the memory that an open file is mapped into; writing to it changes no file.
 
-    None if it does not fit, or another machine may cut the file short, which would end the process.
+    None if it does not fit, or another machine could cut it short and so end the process.
     """
     try:
         if not _is_local(os.fstat(file.fileno()).st_dev):
@@ -115,7 +108,7 @@ def mapped(file: BufferedReader) -> NDArray[np.uint8] | None:
 def _is_local(device: int) -> bool:
     try:
         mounted = Path("/proc/self/mountinfo").read_text(errors="replace").splitlines()
-    except OSError:  # not Linux
+    except OSError:
         return False
     number = f" {os.major(device)}:{os.minor(device)} "
     return any(number in it and it.partition(" - ")[2].split()[0] in _LOCAL for it in mounted)
@@ -123,14 +116,14 @@ def _is_local(device: int) -> bool:
 
 @contextmanager
 def opened(path: AnyPath, ahead: bool = True) -> Iterator[tuple[BufferedReader, int]]:
-    """Open a regular file; give it and its size. ``ahead``: it is to be read to its end."""
+    """Open a regular file; give it and its size. ``ahead``: it is read to its end."""
     if isinstance(path, StorePath):
         size = path.stat().st_size
         with path.open(_AHEAD_BYTES if ahead else 0) as stored:
             yield stored, size
         return
-    # Opening a device may have an effect, and that of a FIFO waits. A regular file may be something
-    # else a moment later: hence the flags, and the second look.
+    # Opening a device may have an effect, and a FIFO waits. Hence a look before, and, as the file
+    # may have been replaced, flags and a look after.
     size_of(path)
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -145,39 +138,25 @@ def opened(path: AnyPath, ahead: bool = True) -> Iterator[tuple[BufferedReader, 
 class Shared(Generic[_Key, _Value]):
     """What several threads want by key, made once each; the ``most`` last are kept."""
 
-    def __init__(self, make: Callable[[_Key], _Value], most: int | None = None) -> None:
+    def __init__(self, make: Callable[[_Key], _Value], most: float = math.inf) -> None:
         self._make = make
         self._most = most
         self._made: dict[_Key, _Value] = {}
-        self._making: dict[_Key, Future[_Value]] = {}
+        self._making: dict[_Key, threading.Lock] = {}
         self._lock = threading.Lock()
 
     def __getitem__(self, key: _Key) -> _Value:
-        try:
-            return self._made[key]
-        except KeyError:
-            pass
-        with self._lock:
-            if key in self._made:
-                return self._made[key]
-            making = self._making.get(key)
-            if is_new := making is None:
-                making = self._making[key] = Future()
-        if not is_new:
-            return making.result()
-        try:
-            value = self._make(key)
-        except BaseException as error:
+        if (value := self._made.get(key)) is None:
             with self._lock:
-                del self._making[key]  # what failed is tried again
-            making.set_exception(error)
-            raise
-        with self._lock:
-            self._made[key] = value
-            del self._making[key]
-            if self._most is not None and len(self._made) > self._most:
-                del self._made[next(iter(self._made))]
-        making.set_result(value)
+                making = self._making.setdefault(key, threading.Lock())
+            with making:
+                if (value := self._made.get(key)) is None:
+                    value = self._make(key)
+            with self._lock:
+                self._made[key] = value
+                self._making.pop(key, None)
+                if len(self._made) > self._most:
+                    del self._made[next(iter(self._made))]
         return value
 
 

@@ -43,7 +43,7 @@ class Checkpoint(NamedTuple):
     """A checkpoint, as its manifest describes it.
 
     ``step``: -1 if its graph had none. ``complete``: whether its manifest is sound and its files
-    have the stated sizes; if not, both times are that of the folder.
+    have the stated sizes; if not, both times are the folder's.
     """
 
     path: AnyPath
@@ -56,14 +56,14 @@ class Checkpoint(NamedTuple):
 
 
 class Content(NamedTuple):
-    """A snapshot that can be written: arrays of NumPy, or shards that ranks write together."""
+    """What is written of a snapshot: arrays of NumPy, or shards."""
 
     arrays: Mapping[str, Any]
     states: EncodedStates
 
 
 def content_of(snapshot: Snapshot) -> Content:
-    """Return ``snapshot`` as it is to be written; objects in its states may change after this.
+    """Return ``snapshot`` to be written; its states may change after this.
 
     Raises TypeError or ValueError for what cannot be saved.
     """
@@ -87,7 +87,7 @@ def begun_manifest(
     metrics: Mapping[str, float] = MappingProxyType({}),
     modes: Mapping[str, str] = MappingProxyType({}),
 ) -> Manifest:
-    """Return the manifest of a checkpoint saved now, after ``previous`` of its series."""
+    """Return the manifest of a checkpoint saved now, after ``previous``."""
     now = clock.wall()
     if previous is not None:  # clocks are set back, and differ
         now = max(now, math.nextafter(previous.wall_time, math.inf))
@@ -96,11 +96,10 @@ def begun_manifest(
 
 
 class StoredCheckpoint:
-    """The checkpoint ``path``, of which no more is read than is asked for.
+    """A checkpoint of which no more is read than is asked for. Raises as ``read_checkpoint``.
 
-    Only its files are opened, and only regular ones of the stated size: anybody may have made it.
-    ``in_parts``: several ranks read it, each looking only at the files that it reads. Raises as
-    ``read_checkpoint``.
+    Only regular files of the stated size are opened: anybody may have made it. ``in_parts``:
+    several ranks read it, each looking only at the files that it reads.
     """
 
     def __init__(self, path: AnyPath, in_parts: bool = False) -> None:
@@ -152,7 +151,6 @@ class StoredCheckpoint:
         return found if rank is None else found | self.own_arrays(rank)
 
     def own_arrays(self, rank: int) -> dict[str, StoredArray]:
-        """Return those that differ from the chief's."""
         file = self._files[rank]
         return {
             key.removesuffix(OWN): StoredArray.at(file, key, ArraySpec(*entry[:2]))
@@ -161,21 +159,19 @@ class StoredCheckpoint:
         }
 
     def states(self, rank: int | None = None) -> dict[str, Any]:
-        """Return the states of ``rank``; None: of the chief."""
-        file = self._files[self.manifest.chief if rank is None else rank]
+        file = self._of(rank)
         entries = (name for name in file.entries if name.startswith(STATES))
         kept = {name.removeprefix(STATES): it for name, it in file.stream(entries)}
         with file.naming():
             return states.decode(EncodedStates(file.text_of_states(), kept))
 
     def states_without_arrays(self, rank: int | None = None) -> dict[str, Any]:
-        """Return the same with None for each array."""
-        file = self._files[self.manifest.chief if rank is None else rank]
+        file = self._of(rank)
         with file.naming():
             return states.without_arrays(file.text_of_states())
 
     def check(self) -> list[str]:
-        """Check every file, a piece at a time; return the names of the states."""
+        """Check every file; return the names of the states."""
         self._head.check()
         found: set[str] = set()
         for rank in range(self.manifest.ranks):
@@ -184,6 +180,9 @@ class StoredCheckpoint:
         for array in self.arrays().values():
             array.check()
         return sorted(found)
+
+    def _of(self, rank: int | None) -> CheckpointFile:
+        return self._files[self.manifest.chief if rank is None else rank]
 
     def _blocks(
         self, table: BlockTable, near: Sequence[int], name: str, *part: Start
@@ -213,22 +212,16 @@ class StoredCheckpoint:
 
 
 def read_checkpoint(path: AnyPath) -> Snapshot:
-    """Return what the checkpoint ``path`` holds: whole arrays, and the states of the chief.
+    """Return whole arrays, and the states of the chief.
 
-    Raises:
-        NotFoundError: There is no such checkpoint.
-        DataLossError: It is damaged, or cannot be read.
-        ValueError: Its format is newer than this version of runhooks.
+    Raises NotFoundError, DataLossError, or ValueError if its format is newer than this runhooks.
     """
     stored = StoredCheckpoint(path)
     return Snapshot(dict(read_several(stored.arrays())), stored.states())
 
 
 def read_manifest(path: AnyPath) -> Manifest:
-    """Return the manifest of a checkpoint, whose files have the stated sizes.
-
-    Raises as ``read_checkpoint``.
-    """
+    """Return the manifest, if files have the stated sizes. Raises as ``read_checkpoint``."""
     return StoredCheckpoint(path).manifest
 
 
@@ -261,12 +254,12 @@ NAME = re.compile(r".+-(\d+)")
 
 
 def holds_hook_states(path: AnyPath) -> bool:
-    """Return whether ``path`` has the states of hooks alone, of a checkpoint of TensorFlow."""
+    """Return whether a checkpoint has the states of hooks alone: the rest is TensorFlow's."""
     return path.name.endswith(HOOK_STATES)
 
 
 def tensorflow_checkpoint_near(path: AnyPath) -> str | None:
-    """Return what to say of ``path`` if TensorFlow has to do with it."""
+    """Return an error message if TensorFlow has to do with ``path``."""
     where = printable(path)
     if holds_hook_states(path) and looks_like_checkpoint(path):
         it = where.removesuffix(HOOK_STATES)
@@ -279,15 +272,14 @@ def tensorflow_checkpoint_near(path: AnyPath) -> str | None:
 
 
 def check_no_tensorflow_checkpoints(checkpoint_dir: str | os.PathLike[str]) -> None:
-    """Raise ValueError if a directory has checkpoints of TensorFlow."""
+    """Raise ValueError if there are checkpoints of TensorFlow."""
     found = _latest_of_tensorflow(place_of(checkpoint_dir))
     if found:
         latest = printable(found)
         raise ValueError(
-            f"checkpoint_dir {os.fspath(checkpoint_dir)!r} has checkpoints of TensorFlow, "
-            f"the latest {latest!r}, which only sessions of a tf.Graph can restore: give another "
-            "checkpoint_dir to start over. To begin with its weights, write them to a .npz file "
-            f"with tf.train.load_checkpoint({latest!r}).get_tensor(name), and give "
+            f"checkpoint_dir {os.fspath(checkpoint_dir)!r} has checkpoints of TensorFlow, which "
+            "only sessions of a tf.Graph can restore: give another checkpoint_dir to start over. "
+            f"To begin with weights, write those that {_read(latest)} to a .npz file, and give "
             "Scaffold(init_from=rh.InitFrom('weights.npz'))"
         )
 
@@ -310,10 +302,7 @@ def _latest_of_tensorflow(directory: AnyPath) -> AnyPath | None:
 
 
 def find_checkpoints(checkpoint_dir: str | os.PathLike[str]) -> list[Checkpoint]:
-    """Return the checkpoints in a directory, damaged ones too, in the order of saving, or of steps.
-
-    Raises ValueError if one has a newer format.
-    """
+    """Return all checkpoints in the order of saving; ValueError if one has a newer format."""
     directory = place_of(checkpoint_dir)
     paths = _paths(directory)
     while True:
@@ -329,10 +318,7 @@ def find_checkpoints(checkpoint_dir: str | os.PathLike[str]) -> list[Checkpoint]
 
 
 def checkpoints(checkpoint_dir: str | os.PathLike[str]) -> list[str]:
-    """Return the paths of the complete checkpoints in a directory, in the order of saving.
-
-    Complete: the manifest is sound, and each file has the size that it states.
-    """
+    """Return the paths of the ``complete`` checkpoints in a directory, in the order of saving."""
     return [str(it.path) for it in find_checkpoints(checkpoint_dir) if it.complete]
 
 
@@ -355,14 +341,14 @@ def checkpoint_step(path: str | os.PathLike[str]) -> int | None:
 
 
 def _paths(directory: AnyPath) -> set[AnyPath]:
-    found: set[AnyPath] = set()
+    names: list[str] = []
     if isinstance(directory, StorePath):  # whose bucket must be there
         names = directory.store.folders(directory.key)
-        found.update(directory / name for name in names if name != CLAIMS)
     else:
         with suppress(FileNotFoundError, NotADirectoryError):
-            found.update(directory.iterdir())
-    return {path for path in found if not holds_hook_states(path)}
+            names = [it.name for it in directory.iterdir()]
+    ours = (name for name in names if name != CLAIMS and not name.endswith(HOOK_STATES))
+    return {directory / name for name in ours}
 
 
 def _look_at(path: AnyPath) -> Checkpoint | None:

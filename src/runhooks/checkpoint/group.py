@@ -1,8 +1,6 @@
 """All ranks of a group write one checkpoint, and restore the same one.
 
-They meet in the group's store, never in a collective: for a save, when it begins, when all have
-written, when the chief has committed; to restore, twice for each checkpoint. An error of one is
-told to all there.
+They meet in the group's store, never in a collective. An error of one is told to all there.
 """
 
 from __future__ import annotations
@@ -63,16 +61,16 @@ _MOST_NEAR = 8  # files that are searched before the table
 
 
 def agreed(group: Group, name: str, act: Callable[[], Any], *, restores: bool = False) -> Any:
-    """Return the JSON that ``act`` returned on the chief; raise on all if it raised on one.
+    """Return what ``act`` returned on the chief; raise on all if it raised on one.
 
-    That one raises its own error, the others PeerFailedError; if it ``restores``, DataLossError of
-    any of them and NotFoundError of the chief count for all.
+    That one raises its own error, the others PeerFailedError. If it ``restores``, DataLossError of
+    any and NotFoundError of the chief are raised by all.
     """
     return _met(group, name, act, lambda contents, chief: contents[chief], restores)
 
 
 def collected(group: Group, name: str, act: Callable[[], Any]) -> list[Any]:
-    """As ``agreed``, but return, on the chief alone, what ``act`` returned on each rank."""
+    """Return, on the chief alone, what ``act`` returned on each rank; else as ``agreed``."""
     if group.size == 1:
         return [act()]
 
@@ -95,7 +93,7 @@ def _met(
     conclude: Callable[[list[Any], int], Any],
     restores: bool = False,
 ) -> Any:
-    """Return what ``conclude``, on rank 0, makes of what all have returned and of the chief."""
+    """What ``conclude``, on rank 0, makes of what all have returned, and of the chief."""
     if group.size == 1:
         return conclude([act()], 0)
     failure: Exception | None = None
@@ -144,7 +142,7 @@ def _end_with(error: Exception, group: Group, restores: bool) -> tuple[str, str,
 
 
 def write_checkpoint(path: AnyPath, snapshot: Snapshot, *, global_step: int | None) -> Checkpoint:
-    """Save ``snapshot`` as the checkpoint ``path``, by this process alone."""
+    """Save a checkpoint by this process alone."""
     content = content_of(snapshot)
     return write_together(AloneGroup(), path, content, begun_manifest(global_step))
 
@@ -152,11 +150,9 @@ def write_checkpoint(path: AnyPath, snapshot: Snapshot, *, global_step: int | No
 def write_together(
     group: Group, path: AnyPath, content: Content, manifest: Manifest, replaces: bool = False
 ) -> Checkpoint:
-    """Save what all ranks of ``group`` have as the checkpoint ``path``, with the chief's manifest.
+    """Save what all ranks have as one checkpoint, with the chief's manifest.
 
-    ``replaces``: whether one that is there is known; in a store, another one stays. Raises
-    FileExistsError if another process has saved it, OSError; on the chief, ValueError if it is not
-    a whole; PeerFailedError or DeadlineExceededError for another rank.
+    ``replaces``: whether one that is there is known; in a store, FileExistsError is raised if not.
     """
     # In a store, the last file must be small: it is created on a condition, in one request.
     if group.size > 1 or isinstance(path, StorePath):
@@ -187,8 +183,6 @@ def _digest(content: Any) -> str:
 
 
 class _GroupSave:
-    """One save by all ranks."""
-
     def __init__(self, group: Group, path: AnyPath) -> None:
         self._group = group
         self._path = path
@@ -212,7 +206,7 @@ class _GroupSave:
             raise
 
     def _begin_together(self, content: Content) -> Container[str] | None:
-        """Begin an attempt; return the arrays that the chief has, too, and writes; None: of it."""
+        """Return the arrays that the chief has, too, and writes; None: this is the chief."""
         group, digests = self._group, dict[str, str]()
 
         def begin() -> list[str]:
@@ -286,7 +280,6 @@ class _GroupSave:
         digests = [FileDigest(*it["file"]) for it in written]
         files = {self._file_of(rank): digest for rank, digest in enumerate(digests)}
         size_of = sizes_below(self._path)
-        # Most ranks have the same listing, which is read once.
         first = {it["listing"]: rank for rank, it in reversed([*enumerate(written)])}
         with reading_threads() as threads:
             read = threads.map(
@@ -373,7 +366,7 @@ def newest_sound(
         path = directory / name
         try:
             agreed(group, "restored", partial(keep, path), restores=True)
-        except NotFoundError:  # just removed
+        except NotFoundError:
             continue
         except DataLossError as error:
             if group.is_chief:
@@ -391,9 +384,9 @@ def newest_sound(
 
 
 def read_for(group: Group, path: AnyPath, in_parts: bool = False) -> Snapshot:
-    """Return what the checkpoint ``path`` holds for this rank of ``group``.
+    """Return what a checkpoint holds for this rank.
 
-    If as many ranks have saved it, each gets what it had; if not, states are the chief's, and
+    If as many ranks have saved it, that is what the rank had; if not, states are the chief's, and
     ``resized`` says so. With several ranks, or ``in_parts``, arrays are ``ArraySource`` objects.
     """
     stored = StoredCheckpoint(path, in_parts=group.size > 1)
@@ -424,8 +417,7 @@ def read_for(group: Group, path: AnyPath, in_parts: bool = False) -> Snapshot:
     if group.is_chief:
         _log.info(
             "the checkpoint of step %s was saved by %d ranks, and there are %d: arrays are cut "
-            "anew, hooks get the chief's states, and random states derive from these, the "
-            "rank and the step",
+            "anew, and states derive from the chief's",
             *(manifest.global_step, manifest.ranks, group.size),
         )
     seed = _seed(snapshot, manifest.global_step)
@@ -436,7 +428,7 @@ def read_for(group: Group, path: AnyPath, in_parts: bool = False) -> Snapshot:
 def _added_up(
     stored: StoredCheckpoint, chiefs: Mapping[str, StoredArray], rank: int
 ) -> Mapping[str, Any]:
-    """The sums of all ranks that have saved them, on rank 0; zeros on the others."""
+    """The sums of all ranks on rank 0; zeros on the others."""
     if not chiefs or rank:
         return {name: np.zeros(it.shape, it.dtype) for name, it in chiefs.items()}
     if stored.manifest.ranks == 1:
@@ -448,7 +440,6 @@ def _added_up(
 
 
 def _seed(saved: Snapshot, step: int | None) -> int:
-    """A number that only the chief's random states and the step decide."""
     state = saved.states.get(OBJECT_STATES + RANDOM_STATES)
     encoded = encode({"step": step, RANDOM_STATES: state})
     found = hashlib.sha256(encoded.text)

@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from numpy.typing import NDArray
 
@@ -52,19 +52,15 @@ def load(
 
     Args:
         source: A directory of checkpoints, one checkpoint, a ``.safetensors`` file or the
-            ``.index.json`` of several, an ``.npz`` file, or a ``.pt`` file of PyTorch, which is
-            read with ``weights_only=True``.
-        only: A name, to return what it names with everything below it; or a pattern with ``*``, or
-            a list of names and patterns, to return what matches, nested from the top. A leading
-            ``!`` excludes. None: everything.
+            ``.index.json`` of several, an ``.npz`` file, or a ``.pt`` file of PyTorch.
+        only: A name, to return what is below it; or patterns with ``*``, or several names, to
+            return what matches, nested from the top. A leading ``!`` excludes. None: everything.
         like: The structure to return, with the wanted dtypes, devices or shardings: any tree of
-            arrays or of ``jax.ShapeDtypeStruct``. Leaves that are neither arrays nor in the
-            checkpoint are returned unchanged. None: NumPy arrays in dicts, with names split at
-            ``/``.
-        step: The global step of the checkpoint to read. None, without ``best``: the newest
-            undamaged one.
-        best: Read the checkpoint with the best value of this metric, as for ``best_checkpoint``.
-        mode: Whether the ``"max"`` or the ``"min"`` of the metric is best.
+            arrays or of ``jax.ShapeDtypeStruct``; what is no array stays. None: NumPy arrays in
+            dicts.
+        step: The global step to read. None, without ``best``: the newest undamaged one.
+        best: A metric, as for ``best_checkpoint``.
+        mode: Whether its ``"max"`` or its ``"min"`` is best.
 
     Returns:
         The arrays; JAX random keys, without ``like``, as their data.
@@ -72,8 +68,8 @@ def load(
     Raises:
         NotFoundError: There is no such checkpoint or file.
         DataLossError: It is damaged.
-        ValueError: ``only`` or ``like`` names something that does not exist, a shape or dtype
-            differs, or ``source`` is a file inside a checkpoint.
+        ValueError: ``only`` or ``like`` has what does not exist or fit, or ``source`` is a file
+            inside a checkpoint.
         TypeError: An argument has the wrong type.
     """
     wanted, choice = Only(only), Choice(step, best, mode)
@@ -86,8 +82,10 @@ def load(
             return nested({short: arrays[name] for short, name in names.items()})
         sources = _sources(names, target)
         found = _like(weights, names, target, sources)
-        if only is not None:
-            _warn_of_rest(weights, names, sources)
+        taken = {weights.same.get(name, name) for name in sources if name is not None}
+        rest = [name for name in names.values() if weights.same.get(name, name) not in taken]
+        if rest and only is not None:
+            _log.warning("like has no place for these arrays of %s: %s", weights, first_of(rest))
         return found
 
     return read_weights(source, choice, read)
@@ -104,18 +102,7 @@ def _target(like: Any) -> Flat:
 
 
 def _sources(names: Mapping[str, str], target: Flat) -> list[str | None]:
-    """The names of the arrays for the leaves of ``target``."""
     return [names.get(path, names.get(path.removesuffix(_FLAX_VALUE))) for path, _ in target.leaves]
-
-
-def _warn_of_rest(
-    weights: Weights, names: Mapping[str, str], sources: Iterable[str | None]
-) -> None:
-    same = weights.same
-    taken = {same.get(name, name) for name in sources if name is not None}
-    rest = [name for name in names.values() if same.get(name, name) not in taken]
-    if rest:
-        _log.warning("like has no place for these arrays of %s: %s", weights, first_of(rest))
 
 
 def _like(
@@ -162,7 +149,7 @@ def _check(
 
 
 def _as_saved(path: str, names: Iterable[str]) -> str:
-    """The path of a leaf as in checkpoints: variables of Flax are one level deeper."""
+    """The path as in checkpoints: variables of Flax are one level deeper."""
     has_values = any(name.endswith(_FLAX_VALUE) for name in names)
     return path if has_values else path.removesuffix(_FLAX_VALUE)
 
@@ -173,14 +160,13 @@ class InitFrom:
 
         scaffold = rh.Scaffold(init_from=rh.InitFrom("runs/a", only="!state/params/head"))
 
-    They are read if the session has no checkpoint of its own to restore, after ``init_op`` and
-    before ``init_fn``.
+    They are read after ``init_op`` and before ``init_fn``, if no checkpoint is restored.
 
     Args:
         path: What to read, as for ``load``.
         only: The arrays to take, as for ``load``, by their names in the source.
         rename: New names by the names in the source, such as ``{"backbone": "state/params/body"}``;
-            names below them change too. ``{"": "model/"}`` puts ``model/`` before every name.
+            names below them change too.
         missing: ``"error"``: an array that only the source or only the model has is an error;
             ``"keep"``: it is left out.
         step: As for ``load``.
@@ -211,7 +197,7 @@ class InitFrom:
         Choice(self.step, self.best, self.mode)
 
     def load_into(self, sess: RawSession) -> None:
-        """Load the weights into ``sess``, all or none of them. Raises as ``load``."""
+        """Load the weights into ``sess``, all or none. Raises as ``load``."""
         present = sess.snapshot(share=Share(0, 1))  # for forms alone
         choice, averages = Choice(self.step, self.best, self.mode), averages_in(sess.graph)
         known = [
@@ -219,16 +205,19 @@ class InitFrom:
             for name in present.arrays
             if not is_run_state(name, present.states) and not is_average(name, averages)
         ]
-        found = read_weights(self.path, choice, lambda it: self._found(it, present, known))
-        sess.assign(found.arrays)
-        left = [name for name in known if name not in found.arrays]
+        origin, found, extra = read_weights(
+            self.path, choice, lambda it: self._found(it, present, known)
+        )
+        sess.assign(found)
+        left = [name for name in known if name not in found]
         kept = f"; not from there: {_listed(left, present.arrays)}" if left else ""
-        there = [*found.unused, *found.arrays]
-        unused = f"; not used: {_listed(found.unused, there)}" if found.unused else ""
-        shown = _listed(found.arrays, present.arrays)
-        _log.info("initialized from %s: %s%s%s", found.origin, shown, kept, unused)
+        unused = f"; not used: {_listed(extra, [*extra, *found])}" if extra else ""
+        shown = _listed(found, present.arrays)
+        _log.info("initialized from %s: %s%s%s", origin, shown, kept, unused)
 
-    def _found(self, weights: Weights, present: Snapshot, known: Collection[str]) -> _Found:
+    def _found(
+        self, weights: Weights, present: Snapshot, known: Collection[str]
+    ) -> tuple[str, dict[str, NDArray[Any]], list[str]]:
         only, renaming = Only(self.only), Renaming(self.rename or {})
         usable = [name for name in weights.names if name not in weights.of_run]
         chosen = only.of(usable, weights)
@@ -256,15 +245,7 @@ class InitFrom:
         _check_forms(weights, sources, present)
         read = weights.read(sources.values())
         arrays = {it: cast(read[name], present.arrays[it].dtype) for it, name in sources.items()}
-        return _Found(str(weights), arrays, unused)
-
-
-class _Found(NamedTuple):
-    """Arrays by their names in a model, and the names of those it has no place for."""
-
-    origin: str
-    arrays: dict[str, NDArray[Any]]
-    unused: Sequence[str]
+        return str(weights), arrays, unused
 
 
 def _check_forms(weights: Weights, sources: Mapping[str, str], present: Snapshot) -> None:
@@ -301,7 +282,7 @@ def _misfit(
 
 
 def _listed(names: Collection[str], everything: Iterable[str]) -> str:
-    """Return ``names`` for the log; for all that are below one name, that name."""
+    """The names for the log; for all that are below one name, that name."""
     of_all = Counter(prefix for name in everything for prefix in _prefixes(name))
     here = Counter(prefix for name in names for prefix in _prefixes(name))
     whole = Counter(
@@ -312,5 +293,4 @@ def _listed(names: Collection[str], everything: Iterable[str]) -> str:
 
 
 def _prefixes(name: str) -> list[str]:
-    """The names above ``name``, the shortest first, and itself."""
     return [*(name[: it.start()] for it in re.finditer(r"[/.]", name)), name]

@@ -1,7 +1,6 @@
-"""One process at a time saves checkpoints in a directory, of a disk or of a store.
+"""One process at a time saves checkpoints in a directory; in a store, the one that began last.
 
-A store has no locks that end with their process. So the process that began last has the directory:
-it leaves a numbered object there. Before one completes a checkpoint, it looks for a higher number.
+It leaves a numbered object there. Before one completes a checkpoint, it looks for a higher number.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _RELEASING = RetryPolicy(secs=5)
 
 
 class Claim:
-    """The claim of this process to a directory of a store, taken over from whoever had it."""
+    """The claim of this process to a directory, taken over from whoever had it."""
 
     def __init__(self, place: StorePath) -> None:
         self.place = place
@@ -47,7 +46,7 @@ class Claim:
         place.store.delete(map(self._key, earlier))
 
     def is_held(self) -> bool:
-        """Whether this process has made it, and not a parent that has forked it."""
+        """Whether this process has made it, and not its parent."""
         return _claims.get(self.place) is self
 
     def check(self) -> None:
@@ -61,7 +60,6 @@ class Claim:
         )
 
     def leave(self) -> None:
-        """Count one user less; give it back after the last, if the store can be reached."""
         with _claiming:
             self.users -= 1
             if self.users or not self.is_held():
@@ -97,7 +95,7 @@ def _claim_of(place: StorePath) -> Claim:
 
 
 def check_claim(directory: StorePath) -> None:
-    """Raise RuntimeError if this process had claimed ``directory`` and lost it."""
+    """Raise RuntimeError if this process has lost its claim to ``directory``."""
     if (held := _claims.get(directory)) is not None:
         held.check()
 
@@ -109,19 +107,18 @@ def _this_process() -> str:
 _NAME = ".chief.lock"
 _MOST_OWNER_BYTES = 1024
 _OWNER = re.compile(r"process (?P<pid>[0-9]{1,9}) on (?P<host>.+)")
-_DYING_SECS = 10  # that a forked child may take to let go
+_DYING_SECS = 10  # that a child that was just being forked may take to let go
 
 
 @dataclass
 class _LockedFile:
-    """A locked file of this process; ``descriptor``: -1 once released."""
+    """A locked file; ``descriptor``: -1 once released."""
 
     path: Path
     descriptor: int
     users: int = 1
 
     def is_held(self) -> bool:
-        """Whether the lock is held, and still on the file in the directory."""
         return self.descriptor >= 0 and _is_at(self.path, self.descriptor)
 
     def leave(self) -> None:
@@ -145,10 +142,8 @@ _sole: weakref.WeakValueDictionary[str, DirectoryLock] = weakref.WeakValueDictio
 class DirectoryLock:
     """A lock on a directory of checkpoints, shared within this process except by ``sole`` users.
 
-    In a group of ranks, the chief alone takes it. It ends with the process; if a child that was
-    just being forked still holds it, ``acquire`` waits for the child. Where there are no locks,
-    nothing is locked. A directory in a store is claimed, unless ``claims`` is False: whoever comes
-    later has it.
+    In a group of ranks, the chief alone takes it. It ends with the process. A directory in a store
+    is claimed, unless ``claims`` is False: whoever comes later has it.
     """
 
     def __init__(
@@ -194,7 +189,7 @@ class DirectoryLock:
             return
         try:
             import fcntl
-        except ImportError:  # Windows
+        except ImportError:
             return
         self._directory.mkdir(parents=True, exist_ok=True)
         deadline = clock.monotonic() + _DYING_SECS
@@ -202,7 +197,7 @@ class DirectoryLock:
             try:
                 self._take_file(fcntl, self._directory)
                 return
-            except _HeldError as error:
+            except BlockingIOError as error:
                 owner = str(error)
                 if clock.monotonic() >= deadline or not _has_ended(owner):
                     raise RuntimeError(
@@ -254,12 +249,7 @@ class DirectoryLock:
                 del _sole[key]
 
 
-class _HeldError(Exception):
-    """Another process, the argument, has locked the directory."""
-
-
 def _has_ended(owner: str) -> bool:
-    """Whether ``owner`` names a process of this host that is no more."""
     found = _OWNER.fullmatch(owner)
     return (
         found is not None
@@ -280,7 +270,7 @@ def is_alive(pid: int) -> bool:
 
 
 def _lock_file(fcntl: Any, directory: Path) -> _LockedFile | None:
-    """Lock the file in the directory, where it can be locked."""
+    """Lock the file in the directory; BlockingIOError, with the name of its owner, if it is."""
     path = directory / _NAME
     while True:
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -292,12 +282,12 @@ def _lock_file(fcntl: Any, directory: Path) -> _LockedFile | None:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except (BlockingIOError, PermissionError):
                 owner = os.pread(descriptor, _MOST_OWNER_BYTES, 0).decode("utf-8", "replace")
-                raise _HeldError(owner.strip() or "unknown") from None
+                raise BlockingIOError(owner.strip() or "unknown") from None
             except OSError as error:
                 _log.info("%s cannot be locked: %s", directory, error)
                 return None
             if not _is_at(path, descriptor):
-                continue  # just removed
+                continue
             with suppress(OSError):  # of a full disk
                 os.ftruncate(descriptor, 0)
                 os.pwrite(descriptor, f"{_this_process()}\n".encode(), 0)

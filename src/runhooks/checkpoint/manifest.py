@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import reprlib
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -20,14 +21,14 @@ _MOST_ITEMS = 1 << 58  # NumPy counts bytes in 63 bits; no item has more than 32
 
 
 class FileDigest(NamedTuple):
-    """The ``size`` in bytes that a file must have, and the CRC-32C of its header."""
+    """The size of a file in bytes, and the CRC-32C of its header."""
 
     size: int
     crc32c: int
 
 
 class ArraySpec(NamedTuple):
-    """The name of the dtype of an array, and its shape."""
+    """The dtype of an array, by its name, and its shape."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -40,15 +41,12 @@ class Manifest(NamedTuple):
     """What a checkpoint says of itself.
 
     Attributes:
-        global_step: None if the graph has none.
-        wall_time: When it was saved, in seconds since the epoch; later than the one before it.
+        wall_time: Seconds since the epoch; later than that of the one before it.
         series_start: When the first of its series was saved.
-        metrics: By name.
-        modes: Whether the ``"max"`` or the ``"min"`` of a metric is best, where that is known.
-        chief: Which rank was the chief.
+        modes: ``"max"`` or ``"min"`` by metric, where it is known.
         files: What each rank has written, in their order. Empty: it is all beside this.
         arrays: Those in ``files``, each with the number of its blocks.
-        differing: Those of which some ranks had other values than the chief.
+        differing: Those that some ranks had with other values than the chief.
     """
 
     global_step: int | None
@@ -66,22 +64,17 @@ class Manifest(NamedTuple):
         return len(self.files) or 1
 
     def to_json(self) -> dict[str, Any]:
-        arrays = {name: (*spec, count) for name, (spec, count) in self.arrays.items()}
-        about = {
-            "format": _FORMAT,
-            "runhooks_version": __version__,
-            **self._asdict(),
-            "metrics": dict(self.metrics),
-            "modes": dict(self.modes),
-            "files": dict(self.files),
-            "arrays": arrays,
-        }
-        hidden = () if self.files else ("chief", "files", "arrays", "differing")
-        return {name: it for name, it in about.items() if name not in hidden}
+        about = {"format": _FORMAT, "runhooks_version": __version__, **self._asdict()}
+        about |= {name: dict(about[name]) for name in ("metrics", "modes", "files")}
+        about["arrays"] = {name: (*it, count) for name, (it, count) in self.arrays.items()}
+        if not self.files:
+            for name in ("chief", "files", "arrays", "differing"):
+                del about[name]
+        return about
 
     @classmethod
     def from_json(cls, about: Any) -> Manifest:
-        """Return the manifest in ``about``. Raises ValueError if it makes no sense."""
+        """Return the manifest in ``about``. Raises ValueError."""
         version = field(about, "format", lambda it: is_whole(it, 1))
         if version > _FORMAT:
             newer = about.get("runhooks_version")
@@ -103,11 +96,8 @@ class Manifest(NamedTuple):
         arrays = field(about, "arrays", _is_mapping)
         return read._replace(
             chief=field(about, "chief", lambda it: is_whole(it) and it < len(files)),
-            files={
-                name: FileDigest(*field(files, name, lambda it: _is_place(it) and len(it) == 2))
-                for name in files
-            },
-            arrays={name: _array(field(arrays, name, _is_array)) for name in arrays},
+            files={name: FileDigest(*field(files, name, _is_digest)) for name in files},
+            arrays={name: _array(*field(arrays, name, _is_array)) for name in arrays},
             differing=tuple(field(about, "differing", _are_names)),
         )
 
@@ -117,17 +107,16 @@ class NewerFormatError(Exception):
 
 
 def field(content: Any, name: str, is_valid: Callable[[Any], object]) -> Any:
-    """Return what JSON has under ``name``; ValueError if missing or not valid."""
+    """Return what is under ``name``; ValueError if missing or not valid."""
     if not isinstance(content, dict) or name not in content:
         raise ValueError(f"{name!r} is missing")
     if not is_valid(content[name]):
-        shown = repr(content[name])
-        raise ValueError(f"{name!r} is {shown if len(shown) < 50 else shown[:50] + '...'}")
+        raise ValueError(f"{name!r} is {reprlib.repr(content[name])}")
     return content[name]
 
 
 def is_whole(value: Any, least: int = 0) -> bool:
-    """Return whether ``value`` is a whole number of 63 bits, and at least ``least``."""
+    """Return whether it is a whole number of 63 bits, and at least ``least``."""
     return type(value) is int and least <= value < _INT64
 
 
@@ -136,12 +125,12 @@ def _is_place(value: Any) -> bool:
 
 
 def is_shape(value: Any) -> bool:
-    """Return whether ``value`` is the shape of an array that may exist."""
+    """Return whether it is the shape of an array that may exist."""
     return _is_place(value) and math.prod(filter(None, value)) <= _MOST_ITEMS
 
 
 def is_dtype(value: Any) -> bool:
-    """Return whether ``value`` may be the name of a dtype."""
+    """Return whether it may be the name of a dtype."""
     return isinstance(value, str) and _DTYPE.fullmatch(value) is not None
 
 
@@ -152,8 +141,12 @@ def spec_from(dtype: Any, shape: Any) -> ArraySpec:
     return ArraySpec(dtype, tuple(shape))
 
 
-def _array(value: list[Any]) -> tuple[ArraySpec, int]:
-    return spec_from(*value[:2]), value[2]
+def _array(dtype: Any, shape: Any, count: int) -> tuple[ArraySpec, int]:
+    return spec_from(dtype, shape), count
+
+
+def _is_digest(value: Any) -> bool:
+    return _is_place(value) and len(value) == 2
 
 
 def _is_array(value: Any) -> bool:
@@ -161,7 +154,7 @@ def _is_array(value: Any) -> bool:
 
 
 def is_shard(value: str) -> bool:
-    """Return whether ``value`` may be the name of a file of one rank."""
+    """Return whether it may be the name of a file of one rank."""
     return _SHARD.fullmatch(value) is not None
 
 
@@ -171,6 +164,11 @@ def _are_names(value: Any) -> bool:
 
 def _is_mapping(value: Any) -> bool:
     return isinstance(value, dict)
+
+
+def is_text(value: Any) -> bool:
+    """Return whether it is a str."""
+    return isinstance(value, str)
 
 
 def _is_number(value: Any) -> bool:

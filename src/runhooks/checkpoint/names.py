@@ -26,7 +26,7 @@ _MOST_SHOWN = 5
 def is_below(name: str, prefix: str) -> bool:
     """Return whether ``name`` is ``prefix``, or goes on after it with ``/`` or ``.``.
 
-    A prefix that ends in one of these, or is empty, is a plain one.
+    If a prefix ends in one of these, or is empty, anything may follow.
     """
     return name == prefix or (
         name.startswith(prefix)
@@ -35,7 +35,7 @@ def is_below(name: str, prefix: str) -> bool:
 
 
 class Only:
-    """The names that ``only`` asks for, as in ``load``. Raises TypeError or ValueError."""
+    """The names that ``only`` asks for, as in ``load``."""
 
     def __init__(self, only: str | Iterable[str] | None) -> None:
         given = [] if only is None else [only] if isinstance(only, str) else list(only)
@@ -54,7 +54,7 @@ class Only:
         return not self._wanted or any(_matches(name, it) for it in self._wanted)
 
     def of(self, names: Collection[str], place: object) -> list[str]:
-        """Return those of ``names`` asked for; ValueError if one in ``only`` matches nothing."""
+        """Return those asked for; ValueError if something in ``only`` matches nothing."""
         for entry in (*self._wanted, *self._unwanted):
             if not any(_matches(name, entry) for name in names):
                 near = suggestion(entry, _with_parents(names))
@@ -62,10 +62,7 @@ class Only:
         return [name for name in names if self.takes(name)]
 
     def relative(self, names: Collection[str], place: object) -> dict[str, str]:
-        """Return those of ``names`` asked for, by what follows a single name asked for.
-
-        Raises ValueError as ``of``, or if the same follows for two of them.
-        """
+        """Return those asked for, by what follows a single name asked for."""
         found = self.of(names, place)
         alone = self._alone
         if alone is None or not all(is_below(name, alone) for name in found):
@@ -75,8 +72,8 @@ class Only:
             other = by_rest.setdefault(_rest(name, alone), name)
             if other != name:
                 raise ValueError(
-                    f"only: after {alone!r}, {other!r} and {name!r} are the same in {place}: to "
-                    f"have one of them, give {alone + '/'!r} or {alone + '.'!r}; both, {[alone]}"
+                    f"only: after {alone!r}, {other!r} and {name!r} are the same in {place}: give "
+                    f"{alone + '/'!r} or {alone + '.'!r} for one, {[alone]} for both"
                 )
         return by_rest
 
@@ -88,7 +85,7 @@ class Renaming:
         self._rename = dict(rename)
 
     def check(self, names: Iterable[str], place: object) -> None:
-        """Raise ValueError if neither an old nor its new name matches any of ``names``."""
+        """Raise ValueError if neither an old nor its new name matches anything."""
         known = list(names)
         for old, new in self._rename.items():
             # One that was saved since has the new name.
@@ -105,7 +102,7 @@ class Renaming:
         return next((it for it in (old, name) if self.new(it) == name), None)
 
     def applied(self, names: Iterable[str]) -> dict[str, str]:
-        """Return new names by ``names``; ValueError if two get the same."""
+        """Return new names by old ones; ValueError if two get the same."""
         new_names = {name: self.new(name) for name in names}
         if len(set(new_names.values())) < len(new_names):
             raise ValueError(f"rename gives two arrays one name: {self._rename}")
@@ -113,7 +110,7 @@ class Renaming:
 
 
 def nested(arrays: Mapping[str, Any]) -> Any:
-    """Return ``arrays`` as dicts in dicts, names split at ``/``; a bare one if it is ``""``."""
+    """Return dicts in dicts, names split at ``/``; a bare array if its name is ``""``."""
     if list(arrays) == [""]:
         return arrays[""]
     tree: dict[str, Any] = {}
@@ -124,8 +121,7 @@ def nested(arrays: Mapping[str, Any]) -> Any:
             folder = folder.setdefault(parent, {}) if isinstance(folder, dict) else None
         if not isinstance(folder, dict) or last in folder:
             raise ValueError(
-                "the arrays cannot be nested, for another one has the name of a part of "
-                f"{name!r} or below it: ask for some of them with only"
+                f"{name!r} cannot be nested beside the others: ask for some of them with only"
             )
         folder[last] = array
     return tree
@@ -162,7 +158,7 @@ def _with_parents(names: Iterable[str]) -> list[str]:
 
 
 def other_names(states: Mapping[str, Any]) -> dict[str, str]:
-    """Return names of arrays by others in the states of objects, as of shared parameters."""
+    """Return names of shared parameters, and the like, by their others in the states of objects."""
     return {
         name: leaf[1]
         for key, state in states.items()

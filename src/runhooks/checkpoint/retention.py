@@ -1,7 +1,4 @@
-"""Which checkpoints to keep, and which one is meant: the newest, that of a step, the best.
-
-A rule goes by what was saved before, or ranks: what is unwanted once is never wanted again.
-"""
+"""Which checkpoints to keep, and which one is meant: the newest, that of a step, the best."""
 
 from __future__ import annotations
 
@@ -62,9 +59,8 @@ class KeepLast:
 
 @dataclass(frozen=True)
 class KeepEvery:
-    """Keeps one checkpoint every ``hours`` hours.
+    """Keeps the first checkpoint ``hours`` hours after the one kept before, or after the start.
 
-    The first one saved that long after the previous one kept, or after the start of the series.
     After a save by a clock that was ahead, it keeps none until the clock has caught up.
     """
 
@@ -100,9 +96,9 @@ class RankedMetric(Protocol):
 
 @dataclass(frozen=True)
 class KeepBest:
-    """Keeps the ``n`` checkpoints with the best ``metric``; if values are equal, the first saved.
+    """Keeps the ``n`` checkpoints with the best ``metric``; of equal ones, the first saved.
 
-    One whose metric is unknown or NaN is never among the best.
+    Never one without a value, or with NaN.
 
     Args:
         metric: A metric of an ``EvaluationHook`` in the same session, or another object with its
@@ -151,7 +147,7 @@ class KeepBest:
 
 
 def best_of(saved: Iterable[Checkpoint], metric: str, mode: Mode) -> list[Checkpoint]:
-    """Return those of ``saved`` with a number for ``metric``, the best first."""
+    """Return those with a number for ``metric``, the best first."""
     known = (it for it in saved if not math.isnan(it.metrics.get(metric, math.nan)))
     # Equals stay in their order, reversed or not.
     return sorted(known, key=lambda it: it.metrics[metric], reverse=mode == "max")
@@ -179,10 +175,7 @@ class KeepSteps:
 
 
 class Series:
-    """The checkpoints ``<base>-<step>``, those of earlier processes included.
-
-    ``keep``: the rules for which old ones are kept; None: all are.
-    """
+    """The checkpoints ``<base>-<step>``, also of earlier processes. ``keep``: None keeps all."""
 
     def __init__(self, base: AnyPath, keep: Sequence[Keep] | None, group: Group) -> None:
         self._base = base
@@ -199,7 +192,6 @@ class Series:
     def save(
         self, path: AnyPath, content: Content, global_step: int | None, metrics: Mapping[str, float]
     ) -> None:
-        """Save ``content`` as ``path``; when it is on the disk, delete those it supersedes."""
         # A list of all that is in a store costs money.
         if self._group.is_chief and clock.monotonic() >= self._next_sweep:
             attempts.sweep(self._base.parent)
@@ -259,11 +251,11 @@ class BestCheckpoint(NamedTuple):
 def best_checkpoint(
     checkpoint_dir: str | os.PathLike[str], metric: str, mode: Mode | None = None
 ) -> BestCheckpoint:
-    """Return the checkpoint with the best ``metric``; if several are equal, the first saved.
+    """Return the checkpoint with the best ``metric``; of equal ones, the first saved.
 
     Args:
-        checkpoint_dir: A directory of checkpoints.
-        metric: The name of the metric of a ``KeepBest`` of the saver that saved them.
+        checkpoint_dir: Where they are.
+        metric: The name of the metric of a ``KeepBest`` of their saver.
         mode: Whether the ``"max"`` or the ``"min"`` is best. None: as in that ``KeepBest``.
 
     Raises:
@@ -309,7 +301,7 @@ class Choice:
             )
 
     def check_alone(self, path: AnyPath) -> None:
-        """Raise ValueError if there is a choice to make: ``path`` leaves none."""
+        """Raise ValueError if a choice was asked for: ``path`` leaves none."""
         if self != Choice():
             raise ValueError(
                 f"step and best choose among the checkpoints of a directory: {printable(path)} is "

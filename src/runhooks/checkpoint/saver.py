@@ -41,8 +41,8 @@ _log = logging.getLogger("runhooks")
 class BackgroundSave:
     """Calls ``save()``, which saves the checkpoint ``path``, while the caller goes on.
 
-    The interpreter does not exit before it is done, except at a second Ctrl-C. A forked child has
-    no part in it. ``raised``: whether ``wait`` has raised its error.
+    The interpreter exits after it, except at a second Ctrl-C; a forked child has no part in it.
+    ``raised``: whether ``wait`` has raised its error.
     """
 
     def __init__(self, path: str, save: Callable[[], object]) -> None:
@@ -63,7 +63,7 @@ class BackgroundSave:
             self._run()
 
     def cancel(self) -> bool:
-        """Give up the save unless it runs already; return whether it will never run."""
+        """Give it up unless it runs already; return whether it never will."""
         if not self._claim.acquire(blocking=False):
             return False
         self._forget()
@@ -72,11 +72,9 @@ class BackgroundSave:
 
     @property
     def done(self) -> bool:
-        """Whether it has ended, with or without success."""
         return self._ended.is_set() or os.getpid() != self._pid
 
     def wait(self) -> None:
-        """Return when the checkpoint is on the disk, or raise the error of saving it."""
         if not self.done:
             with interrupting():
                 self._ended.wait()
@@ -109,10 +107,7 @@ _saves: dict[str, BackgroundSave] = {}
 
 
 def save_under_way(path: str) -> BackgroundSave | None:
-    """Return the background save of ``path`` by any ``Saver`` of the process.
-
-    None if there is none, if it has succeeded, or if its error was raised already.
-    """
+    """Return the background save of ``path``, if any, unless it succeeded or has raised."""
     return _saves.get(path)
 
 
@@ -131,24 +126,23 @@ _EVERY_N_HOURS = 10_000.0
 class Saver:
     """Saves checkpoints as ``tf.compat.v1.train.Saver`` does, and deletes old ones.
 
-    Use a saver from one thread only. In a group of ranks, all save in the same steps, and all call
-    ``restore_latest``.
+    Use a saver from one thread only. In a group of ranks, all save in the same steps.
 
     Args:
         var_list: The variables to save and restore, or their names. None: all of the session.
-        max_to_keep: How many of the newest checkpoints to keep, including those that
-            an earlier process saved under the same name. None or 0: all.
+        max_to_keep: How many of the newest checkpoints to keep, including those of earlier
+            processes. None or 0: all.
         keep_checkpoint_every_n_hours: Also keep one older checkpoint every this many hours.
-        keep: Rules such as ``KeepLast(3)`` instead of the two numbers. A checkpoint is kept if any
-            rule wants it, and the newest always is.
+        keep: Rules such as ``KeepLast(3)`` instead. A checkpoint is kept if any rule wants it, and
+            the newest always is.
         asynchronous: Whether ``save`` returns as soon as it has the values. Those that later
             runs change are copied, to memory that the next save reuses. A thread writes them; the
             next ``save``, ``restore`` or ``wait`` waits for it and raises its error.
 
     Raises:
         TypeError: An argument has the wrong type.
-        ValueError: An argument is out of range, ``keep`` is given together with an argument that
-            it replaces, or has ``KeepBest`` rules of two metrics of one name.
+        ValueError: An argument is out of range, ``keep`` is given with one that it replaces, or
+            has ``KeepBest`` rules of two metrics of one name.
     """
 
     def __init__(
@@ -184,7 +178,7 @@ class Saver:
     def last_checkpoints(self) -> list[str]:
         """The paths of the checkpoints that still exist, oldest first for each ``save_path``.
 
-        Those of earlier processes are included after the first ``save``; one being saved is not.
+        After the first ``save``, also of earlier processes.
         """
         return [str(it.path) for _, series in self._series.values() for it in series.saved]
 
@@ -201,11 +195,11 @@ class Saver:
 
         Args:
             sess: The session.
-            save_path: The path of the checkpoint without its step.
-            global_step: A number or a tensor. None: the path is ``save_path`` itself.
+            save_path: The path without the step.
+            global_step: A number or a tensor. None: the path is ``save_path``.
 
         Raises:
-            OSError: It cannot be written. All earlier checkpoints are still there.
+            OSError: It cannot be written. All earlier ones are still there.
             TypeError: A value cannot be saved.
             ValueError: A variable has a name that cannot be saved, or ``var_list`` an unknown one.
         """
@@ -325,11 +319,8 @@ def restore_latest(
 ) -> str | None:
     """Restore the sound checkpoint of a directory that was saved last; return its path, if any.
 
-    A damaged one is skipped with one warning. All ranks of a group restore the same.
-
-    Raises:
-        DataLossError: All checkpoints are damaged.
-        ValueError: The newest sound one is of another model. Older ones are not tried.
+    All ranks of a group restore the same. Raises DataLossError if all are damaged, ValueError if
+    that one is of another model.
     """
     saver.wait()  # what it is saving will be the latest
     found = newest_sound(current_group(), checkpoint_dir, partial(saver.restore, sess))

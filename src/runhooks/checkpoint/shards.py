@@ -1,4 +1,4 @@
-"""Blocks of arrays: what each rank writes of a checkpoint, and how any part of all is read.
+"""Blocks of arrays: what each rank writes, and how any part of all is read.
 
 A table has a row of 64-bit integers for each block: the rank, the start and the shape of the block,
 with 0 and 1 for dimensions that the array has not. Rows are sorted by array and start, so that
@@ -48,10 +48,7 @@ Block = tuple[int, Start, Start]
 
 
 class Overlap(NamedTuple):
-    """What a block of ``rank``, at ``start`` and of ``shape``, has of a part of its array.
-
-    That is ``common``, a shape, from the index ``first`` of the array.
-    """
+    """What a block has of a part of its array: ``common``, a shape, from ``first`` on."""
 
     rank: int
     start: Start
@@ -66,8 +63,8 @@ _FEW = 8  # rows, looked at one by one
 class Listing(NamedTuple):
     """What a rank has to save; most ranks of a group have the same.
 
-    ``samples``: checksums of a few items of arrays that all ranks hold. ``own``: the arrays of
-    which it has other values than the chief.
+    ``samples``: checksums of a few items of arrays that all ranks hold. ``own``: names of arrays
+    with other values than the chief's.
     """
 
     specs: Mapping[str, ArraySpec]
@@ -97,7 +94,7 @@ def rows_of(blocks: Sequence[Block]) -> Rows:
 def together(
     ranks: Sequence[tuple[Listing, Rows]],
 ) -> tuple[dict[str, tuple[ArraySpec, int]], Rows]:
-    """Return the arrays that the blocks of all ranks make up, and the table of these blocks.
+    """Return the arrays that the blocks of all ranks make up, and the table of the blocks.
 
     Ranks with the same listing share one object. Raises ValueError if blocks are missing or
     overlap, or ranks differ in what all should have.
@@ -114,7 +111,7 @@ def together(
     table = np.concatenate([_widened(rank, rows, most) for rank, (_, rows) in enumerate(ranks)])
     shapes = [(*it.shape, *(1,) * (most - len(it.shape))) for it in specs.values()]
     shaped = np.array(shapes, np.int64).reshape(len(specs), most)
-    table = table[np.lexsort((_places(table, shaped[arrays]), arrays))]
+    table = table[np.lexsort((*table[:, most:0:-1].T, arrays))]
     counts = np.bincount(arrays, minlength=len(specs))
     sound = make_up_each(shaped, counts, table[:, 1 : 1 + most], table[:, 1 + most :])
     own = {name for _, it in listings.values() for name in it.own}
@@ -152,16 +149,7 @@ def _specs(listings: Iterable[tuple[int, Listing]]) -> dict[str, ArraySpec]:
     return specs
 
 
-def _places(table: Rows, shapes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How many items of the array are before the first of each block."""
-    places = np.zeros(len(table), np.int64)
-    for axis in range(shapes.shape[1]):
-        places = places * shapes[:, axis] + table[:, 1 + axis]
-    return places
-
-
 def _widened(rank: int, rows: Rows, most: int) -> Rows:
-    """The rows of ``rank`` in a table of arrays of up to ``most`` dimensions."""
     own = rows.shape[1] // 2
     wide = np.zeros((len(rows), 1 + 2 * most), np.int64)
     wide[:, 0] = rank
@@ -172,7 +160,7 @@ def _widened(rank: int, rows: Rows, most: int) -> Rows:
 
 
 class BlockTable:
-    """The table of ``arrays`` in the last file of a checkpoint; ValueError if it is not one."""
+    """The table of blocks in the last file of a checkpoint. Raises ValueError."""
 
     def __init__(
         self, file: CheckpointFile, arrays: Mapping[str, tuple[ArraySpec, int]], ranks: int
@@ -244,7 +232,7 @@ RankArrays = Mapping[str, NDArray[Any] | ShardedArray]
 
 
 def digests_of(content: RankArrays) -> dict[str, str]:
-    """Return a digest of each array that is not sharded, by name."""
+    """Return digests of the arrays that are not sharded."""
     digests = {}
     for name, array in content.items():
         if not isinstance(array, ShardedArray):
@@ -257,7 +245,7 @@ def digests_of(content: RankArrays) -> dict[str, str]:
 def blocks_to_write(
     content: RankArrays, held: Container[str] | None
 ) -> tuple[dict[str, NDArray[Any]], Listing]:
-    """Return the blocks that a rank writes, by their keys, with a table of them, and its listing.
+    """Return what a rank writes, by key, with a table of the blocks, and its listing.
 
     ``held``: the arrays that the chief has, too, and writes. None: this is the chief.
     """
@@ -296,8 +284,7 @@ def blocks_in(file: CheckpointFile) -> dict[str, list[tuple[Start, Start]]]:
 class StoredArray:
     """An array of a checkpoint, of which no more is read than is asked for; NumPy reads it whole.
 
-    ``find`` returns the blocks of the part of a start and a shape, which are in the files of their
-    ranks under the ``key`` of their start.
+    ``find`` returns the blocks of a part, each in its rank's file under the ``key`` of its start.
     """
 
     def __init__(
@@ -323,7 +310,6 @@ class StoredArray:
         return cls(spec, lambda *part: [Overlap(*whole, *part)], lambda _: file, lambda _: key)
 
     def read(self, start: Sequence[int], shape: Sequence[int]) -> NDArray[Any]:
-        """Return the block of ``shape`` that begins at ``start``. Raises DataLossError."""
         part = tuple(start), tuple(shape)
         blocks = self._find(*part)
         if not volume(shape):
@@ -397,7 +383,7 @@ def read_several(stored: Mapping[str, StoredArray]) -> Iterator[tuple[str, NDArr
 def _blocks(
     name: str, array: NDArray[Any] | ShardedArray, held: Container[str] | None
 ) -> Iterable[tuple[Start | None, NDArray[Any]]]:
-    """The blocks of ``array`` to write, and where each starts; None: it is this rank's own."""
+    """The blocks to write, and where each starts; None: it is this rank's own."""
     if isinstance(array, ShardedArray):
         if volume(array.shape) or held is not None:
             return [shard for shard in array.shards if shard.values.size]

@@ -39,7 +39,7 @@ _WITH_SURROGATES = ("utf-8", "surrogatepass")
 
 
 class EncodedStates(NamedTuple):
-    """States as ``text``, which is JSON, and the bytes of arrays by their entry in it."""
+    """States as JSON, and the bytes of arrays by their entry in it."""
 
     text: bytes
     arrays: dict[str, NDArray[np.uint8]]
@@ -48,7 +48,7 @@ class EncodedStates(NamedTuple):
 def encode(states: Mapping[str, Any]) -> EncodedStates:
     """Return ``states`` as bytes, which later changes do not reach.
 
-    Raises TypeError or ValueError for what would not come back as what it is.
+    Raises TypeError or ValueError for what would not come back as it is.
     """
     encoder = _Encoder()
     text = json.dumps(encoder.value(dict(states)))
@@ -56,7 +56,7 @@ def encode(states: Mapping[str, Any]) -> EncodedStates:
 
 
 def decode(encoded: EncodedStates) -> dict[str, Any]:
-    """Return the states. Raises ValueError if they make no sense, ImportError."""
+    """Return the states. Raises ValueError, ImportError."""
     unused = dict(encoded.arrays)
 
     def array(entry: str, library: str, dtype: str, shape: list[int]) -> Any:
@@ -70,13 +70,11 @@ def decode(encoded: EncodedStates) -> dict[str, Any]:
 
 
 def without_arrays(text: bytes) -> dict[str, Any]:
-    """Return the states in ``text`` with None for each array."""
+    """Return the states with None for each array."""
     return _loaded(text, lambda *_: None)
 
 
 class _Encoder:
-    """Makes JSON of values, and collects ``arrays``."""
-
     def __init__(self) -> None:
         self.arrays: dict[str, NDArray[np.uint8]] = {}
         self._keys: list[Any] = []  # around a value, from the outside
@@ -199,7 +197,6 @@ def _scalar(content: Any) -> Any:
 
 
 def _is_scalar(dtype: np.dtype[Any]) -> bool:
-    """Whether a scalar of ``dtype`` is as many bytes as ``dtype`` says."""
     return not issubclass(dtype.type, np.flexible | np.object_)
 
 

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 
 from runhooks.arrays.array_library import dtype_named
 from runhooks.checkpoint.files import Shared, mapped, opened, printable, read_into
-from runhooks.checkpoint.manifest import ArraySpec, FileDigest, field, is_dtype, is_shape
+from runhooks.checkpoint.manifest import ArraySpec, FileDigest, field, is_dtype, is_shape, is_text
 from runhooks.errors import DataLossError, NotFoundError
 from runhooks.stores.path import AnyPath, StorePath
 
@@ -66,17 +66,17 @@ _BEGIN = b'{"__metadata__":{"crc32c":"'
 _FOREIGN = '{"__metadata__":{"format":"pt"}'  # some refuse files of no format
 
 PIECE_BYTES = 4 << 20
-_MOST_PIECES = 4  # kept of a file
+_MOST_PIECES = 4
 _MOST_HEADER_BYTES = 100_000_000  # that other programs read
 _FIRST_BYTES = 64 << 10
 
-_FOREIGN_ORDER = ">"  # as ``dtype.str`` begins
+_FOREIGN_ORDER = ">"
 _ALIGNMENT = 64  # of memory that JAX on a CPU uses as it is
 
 _SMALL_BYTES = 2 << 10
 _MOST_BUFFERS = 16  # rather written one by one than joined
 _SPAN_BYTES = 64 << 20
-_GAP_BYTES = 64 << 10  # rather read than asked around
+_GAP_BYTES = 64 << 10
 
 COMMIT = "checkpoint.safetensors"  # makes a checkpoint complete
 STATES = "__states__/"  # begins the names of the arrays of states
@@ -91,10 +91,9 @@ def check(arrays: Mapping[str, Any]) -> None:
     are_unicode = is_unicode("".join(arrays))
     named: dict[np.dtype[Any], str] = {}
     for name, array in arrays.items():
-        if name.startswith("__") and (name == "__metadata__" or name.startswith(STATES)):
-            raise _misnamed(name)
-        if not are_unicode and not is_unicode(name):
-            raise _misnamed(name)
+        is_ours = name.startswith("__") and (name == "__metadata__" or name.startswith(STATES))
+        if is_ours or not (are_unicode or is_unicode(name)):
+            raise ValueError(f"a checkpoint cannot hold an array named {name!r}: rename it")
         named.setdefault(array.dtype, name)
     for dtype, name in named.items():
         if _name_of(dtype) not in _CODES and not _is_plain(dtype):
@@ -104,17 +103,12 @@ def check(arrays: Mapping[str, Any]) -> None:
             )
 
 
-def _misnamed(name: str) -> ValueError:
-    return ValueError(f"a checkpoint cannot hold an array named {name!r}: rename it")
-
-
 def spec_of(array: Any) -> ArraySpec:
     """Return the name of the dtype, and the shape."""
     return ArraySpec(_name_of(array.dtype), array.shape)
 
 
 def _specs_of(arrays: Mapping[str, Any]) -> dict[str, ArraySpec]:
-    """One object for all of a kind."""
     kinds: dict[tuple[Any, ...], ArraySpec] = {}
     specs = {}
     for name, array in arrays.items():
@@ -124,10 +118,9 @@ def _specs_of(arrays: Mapping[str, Any]) -> dict[str, ArraySpec]:
 
 
 class Encoding:
-    """A file of a checkpoint that is to be written: its header, and the pieces that follow.
+    """A file of a checkpoint to be written; ``check`` its arrays first. ``states`` is JSON.
 
-    ``check`` the arrays first, which are read with the pieces; ``states`` is JSON. Raises
-    ValueError if there are too many.
+    Raises ValueError if there are too many arrays, which are read with the pieces.
     """
 
     def __init__(
@@ -155,7 +148,7 @@ class Encoding:
         return self.header_bytes + self._offsets[name]
 
     def pieces(self) -> Iterator[list[Any]]:
-        """Yield what follows the header, ``PIECE_BYTES`` at a time, as a few buffers."""
+        """Yield what follows the header in pieces, each as a few buffers."""
         parts: list[Any] = []
         room = PIECE_BYTES
         for array in self._arrays:
@@ -181,7 +174,7 @@ class Encoding:
 
 
 def sum_of(piece: Iterable[Any]) -> int:
-    """Return the CRC-32C of the buffers of a piece."""
+    """Return the CRC-32C of a piece."""
     return reduce(google_crc32c.extend, piece, 0)
 
 
@@ -192,7 +185,7 @@ def _few(buffers: list[Any]) -> list[Any]:
 def foreign_header(specs: Mapping[str, ArraySpec]) -> tuple[bytes, dict[str, int]]:
     """Return the header of a file for other programs, and where in it each array begins.
 
-    Raises TypeError for a dtype, ValueError for a name, that the format cannot hold.
+    Raises as ``check``.
     """
     for name, spec in specs.items():
         if name == "__metadata__" or not is_unicode(name):
@@ -221,7 +214,7 @@ def _listed(specs: Mapping[str, ArraySpec]) -> tuple[list[str], dict[str, int], 
 
 
 def _kind(dtype: str, shape: Sequence[int]) -> tuple[tuple[bool, int], int, str]:
-    """The sort key of arrays of this kind, their size, and how their entry begins."""
+    """The sort key and the size of such arrays, and how their entry begins."""
     item, code = item_bytes(dtype), _CODES.get(dtype)
     size = math.prod(shape) * item
     dims = [*map(int, shape)] if code else [*map(int, shape), item]
@@ -231,7 +224,7 @@ def _kind(dtype: str, shape: Sequence[int]) -> tuple[tuple[bool, int], int, str]
 
 
 def as_bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
-    """Return the bytes of ``array`` as they stand in a file; they share its memory if they can."""
+    """Return the bytes of ``array`` in a file; they share its memory if they can."""
     if array.flags.c_contiguous and array.dtype.str[0] != _FOREIGN_ORDER:
         return array.reshape(-1).view(np.uint8)
     little_endian = array.astype(array.dtype.newbyteorder("<"), copy=False)
@@ -239,7 +232,7 @@ def as_bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
 
 
 class TensorFile:
-    """A safetensors file of any program. Raises ValueError if it is not one."""
+    """A safetensors file of any program; ValueError if it is not one."""
 
     sums: Sequence[int] | None = None  # the CRC-32C of each piece
     dtypes: Mapping[str, str] = MappingProxyType({})  # of arrays that are stored as their bytes
@@ -248,13 +241,13 @@ class TensorFile:
         self.path = path
         with opened(path, ahead=False) as (file, size):
             self._header = _header_of(file, size)
-            self._map = self._mapped(file)
+            # Other programs write into existing files.
+            self._map = mapped(file) if self.is_of_checkpoint else None
         self.nbytes = size - len(self._header)
-        self._sound: set[int] = set()  # pieces of the map, compared
-        self._pieces = Shared[int, NDArray[np.uint8]](self._piece, _MOST_PIECES)
-
-    def _mapped(self, file: BufferedReader) -> NDArray[np.uint8] | None:
-        return None  # other programs write into existing files
+        self._sound: set[int] = set()  # pieces of the map
+        self._pieces = Shared[int, NDArray[np.uint8]](
+            lambda begin: self._read(begin, min(begin + PIECE_BYTES, self.nbytes)), _MOST_PIECES
+        )
 
     @property
     def is_of_checkpoint(self) -> bool:
@@ -262,7 +255,6 @@ class TensorFile:
 
     @cached_property
     def entries(self) -> Mapping[str, Entry]:
-        """The arrays by name. Raises ValueError if they make no sense."""
         try:
             listed = json.loads(self._header[_LENGTH.size :])
             if not isinstance(listed, dict):
@@ -282,7 +274,7 @@ class TensorFile:
         return found
 
     def stream(self, wanted: Iterable[str]) -> Iterator[tuple[str, NDArray[Any]]]:
-        """Yield the arrays ``wanted``, as they lie in the file; some share memory, none overlap."""
+        """Yield arrays as they lie in the file; some share memory, none overlap."""
         listed = sorted(((self.entries[name], name) for name in wanted), key=lambda it: it[0][2:])
         for span in _spans(listed):
             (*_, begin, _), _ = span[0]
@@ -293,7 +285,9 @@ class TensorFile:
                 yield name, array if array.flags.aligned else array.copy()
 
     def data(self, first: int, last: int) -> NDArray[np.uint8]:
-        """Return bytes, counted from the end of the header; ValueError if they are damaged."""
+        """Return bytes after the header; ValueError if they are damaged."""
+        if first == last:
+            return _memory(0)
         if self.sums is not None and self._map is None and last - first < PIECE_BYTES:
             return self._joined(first, last)
         step = _ALIGNMENT if self.sums is None else PIECE_BYTES
@@ -301,21 +295,13 @@ class TensorFile:
         return self._read(begin, end)[first - begin : last - begin]
 
     def _joined(self, first: int, last: int) -> NDArray[np.uint8]:
-        """Bytes of one or two pieces, which are kept for their neighbours."""
-        if first == last:
-            return _memory(0)
-        number, last_number = first // PIECE_BYTES, (last - 1) // PIECE_BYTES
-        begin = number * PIECE_BYTES
-        found = self._pieces[number][first - begin : last - begin]
-        if number == last_number:
-            return found
-        joined = _memory(last - first)
-        joined[: len(found)] = found
-        joined[len(found) :] = self._pieces[last_number][: last - last_number * PIECE_BYTES]
-        return joined
-
-    def _piece(self, number: int) -> NDArray[np.uint8]:
-        return self._read(number * PIECE_BYTES, min((number + 1) * PIECE_BYTES, self.nbytes))
+        """Bytes of one or two pieces, kept for their neighbours."""
+        at = first // PIECE_BYTES * PIECE_BYTES
+        data = self._pieces[at][first - at : last - at]
+        if (more := last - first - len(data)) == 0:
+            return data
+        rest = self._pieces[at + PIECE_BYTES][:more]
+        return np.concatenate([data, rest], out=_memory(last - first))
 
     def _read(self, begin: int, end: int) -> NDArray[np.uint8]:
         if self._map is not None:
@@ -349,40 +335,28 @@ class CheckpointFile(TensorFile):
             if header[at : at + 8] != b"%08x" % crc:
                 raise ValueError("the checksum of its header does not match its content")
             self.digest = FileDigest(len(header) + self.nbytes, crc)
-            self._read_strings()
+            text = header[_LENGTH.size :].decode("ascii")
+            strings, _ = json.JSONDecoder().raw_decode(text, len('{"__metadata__":'))
+            self._strings: dict[str, Any] = {"dtypes": "{}", **strings}
+            dtypes = json.loads(field(self._strings, "dtypes", is_text))
+            self.dtypes = field({"dtypes": dtypes}, "dtypes", _are_dtypes)
+            sums = bytes.fromhex(field(self._strings, "pieces", is_text))
+            self.sums = np.frombuffer(sums, ">u4").tolist()
+            count = len(sums) // 4
+            if count != -(-self.nbytes // PIECE_BYTES):
+                raise ValueError(f"it has {count} checksums of {self.nbytes} bytes")
 
     def naming(self) -> AbstractContextManager[None]:
         return naming(self.path.parent, self.path.name)
 
-    def _mapped(self, file: BufferedReader) -> NDArray[np.uint8] | None:
-        return mapped(file)
-
-    def _read_strings(self) -> None:
-        try:
-            text = self._header[_LENGTH.size :].decode("ascii")
-            strings, _ = json.JSONDecoder().raw_decode(text, len('{"__metadata__":'))
-            dtypes = json.loads(field({"dtypes": "{}", **strings}, "dtypes", _is_text))
-        except RecursionError:
-            raise ValueError("its header is nested too deeply") from None
-        self.sums = np.frombuffer(bytes.fromhex(field(strings, "pieces", _is_text)), ">u4").tolist()
-        if len(self.sums or ()) != -(-self.nbytes // PIECE_BYTES):
-            raise ValueError(f"it has {len(self.sums or ())} checksums of {self.nbytes} bytes")
-        self.dtypes = field({"dtypes": dtypes}, "dtypes", _are_dtypes)
-        self._about: str = field(strings, "runhooks", _is_text)
-        self._states: str | None = strings.get("states") and field(strings, "states", _is_text)
-
     def text_of_states(self) -> bytes:
-        if self._states is None:
-            raise ValueError("its states are missing")
-        return self._states.encode()
+        states: str = field(self._strings, "states", is_text)
+        return states.encode()
 
     @cached_property
     def about(self) -> dict[str, Any]:
         with self.naming():
-            try:
-                about: dict[str, Any] = json.loads(self._about)
-            except RecursionError:
-                raise ValueError("its header is nested too deeply") from None
+            about: dict[str, Any] = json.loads(field(self._strings, "runhooks", is_text))
             field(about, "size", lambda it: it == self.nbytes)
             return about
 
@@ -402,10 +376,6 @@ class CheckpointFile(TensorFile):
         for at in range(0, self.nbytes, PIECE_BYTES):
             self.data(at, min(at + PIECE_BYTES, self.nbytes))
         _ = self.entries
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
 
 
 def _are_dtypes(value: Any) -> bool:
@@ -453,43 +423,37 @@ def is_unicode(text: str) -> bool:
 
 def _entries(listed: Mapping[str, Any], stated: Mapping[str, str]) -> dict[str, Entry]:
     found: dict[str, Entry] = {}
-    forms: dict[tuple[Any, ...], tuple[str, tuple[int, ...], int]] = {}
     for name, content in listed.items():
         try:
-            key = stated.get(name), content["dtype"], *content["shape"]
+            dtype, shape, size = _form(stated.get(name), content["dtype"], *content["shape"])
             start, end = content["data_offsets"]
-            form = forms.get(key)
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError):
             raise ValueError("an entry makes no sense") from None
-        if form is None:
-            form = forms[key] = _form(content["dtype"], content["shape"], stated.get(name))
-        if type(start) is not int or type(end) is not int or start < 0:
-            raise ValueError("an entry has offsets that make no sense")
-        dtype, shape, size = form
-        if end - start != size:
-            raise ValueError("the size of an array does not match its shape")
+        if type(start) is not int or type(end) is not int or start < 0 or end - start != size:
+            raise ValueError("the offsets of an array do not match its shape")
         found[name] = dtype, shape, start, end
     return found
 
 
-def _form(code: Any, shape: Any, stated: str | None) -> tuple[str, tuple[int, ...], int]:
-    """The dtype, the shape and the size of an array, of the dtype ``stated`` if it is bytes."""
+@lru_cache(1024, typed=True)
+def _form(stated: str | None, code: Any, *shape: Any) -> tuple[str, tuple[int, ...], int]:
+    """The dtype, shape and size of an array; ``stated``: its dtype if it is bytes."""
     dtype = _DTYPES.get(code)
     if dtype is None:
         raise ValueError(f"it has an array of {code!r}, a dtype that runhooks does not know")
-    if not is_shape(shape):
+    if not is_shape([*shape]):
         raise ValueError("an entry has a shape that makes no sense")
     size = math.prod(shape) * item_bytes(dtype)
     if stated is not None:
-        if dtype != "uint8" or shape[-1:] != [item_bytes(stated)]:
+        if dtype != "uint8" or shape[-1:] != (item_bytes(stated),):
             raise ValueError(f"an array of {stated} is not stored as its bytes")
         dtype, shape = stated, shape[:-1]
-    return dtype, tuple(shape), size
+    return dtype, shape, size
 
 
 @lru_cache(256)
 def item_bytes(name: str) -> int:
-    """Return the size of an item of the dtype ``name``; ValueError if there is none."""
+    """Return the size of an item of a dtype; ValueError if there is none."""
     if name == "bool":
         return 1
     if name in _CODES:  # also without ml_dtypes
@@ -509,7 +473,7 @@ def _name_of(dtype: np.dtype[Any]) -> str:
 
 
 def _is_plain(dtype: np.dtype[Any]) -> bool:
-    """Whether an array of ``dtype`` is its bytes, and ``dtype`` is known by its name."""
+    """Whether an array is its bytes, and its dtype is known by its name."""
     if dtype.hasobject or issubclass(dtype.type, np.flexible):
         return False
     try:
@@ -524,7 +488,7 @@ NOT_OF_THE_FILE = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 
 @contextmanager
 def naming(path: AnyPath, name: str) -> Iterator[None]:
-    """Turn what is wrong with a file of a checkpoint into NotFoundError or DataLossError."""
+    """Turn errors of a file of a checkpoint into NotFoundError or DataLossError."""
     try:
         yield
     except (FileNotFoundError, NotADirectoryError):
@@ -535,7 +499,7 @@ def naming(path: AnyPath, name: str) -> Iterator[None]:
         if error.errno in NOT_OF_THE_FILE or isinstance(path, StorePath):
             raise  # a store that cannot be reached damages nothing
         raise damaged(path, f"{name} cannot be read: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise damaged(path, f"{name}: {error}") from error
 
 

@@ -52,7 +52,7 @@ class Weights(ABC):
     Attributes:
         specs: In the order of the model where it is known.
         same: Names in ``specs`` by other names of the arrays.
-        of_run: The names of what belongs to the run.
+        of_run: Names of what belongs to the run.
         averages: Names of parameters by those of their averages.
     """
 
@@ -82,7 +82,7 @@ class Weights(ABC):
 
 
 class CheckpointWeights(Weights):
-    """The arrays of one checkpoint of runhooks."""
+    """The arrays of a checkpoint."""
 
     def __init__(self, path: AnyPath) -> None:
         self.path = path
@@ -117,7 +117,7 @@ _EMPTY = 22  # bytes of a zip file without members
 def read_weights(
     source: str | os.PathLike[str], choice: Choice, read: Callable[[Weights], AnyResult]
 ) -> AnyResult:
-    """Return what ``read`` makes of the weights that ``source`` and ``choice`` mean.
+    """Return what ``read`` makes of the weights that are meant.
 
     It is called with those of an older checkpoint if it raises DataLossError.
     """
@@ -168,7 +168,7 @@ class SafetensorsFile(Weights):
 
 
 class ShardedSafetensors(Weights):
-    """The arrays of several safetensors files in an index."""
+    """The arrays of safetensors files in an index."""
 
     def __init__(self, path: AnyPath) -> None:
         self.path = path
@@ -196,7 +196,7 @@ class ShardedSafetensors(Weights):
 
 
 class NpzFile(Weights):
-    """The arrays of a file of ``numpy.savez``, if none is pickled."""
+    """The arrays of a file of ``numpy.savez``, none pickled."""
 
     def __init__(self, path: AnyPath) -> None:
         self.path = path
@@ -228,7 +228,7 @@ class NpzFile(Weights):
 
 
 class LibraryFile(Weights):
-    """The arrays of a file that an array library reads, such as PyTorch's ``.pt``."""
+    """The arrays of a file that an array library reads, such as ``.pt``."""
 
     def __init__(self, path: AnyPath, library: libraries.ArrayLibrary) -> None:
         self.path = path
@@ -266,7 +266,6 @@ class LibraryFile(Weights):
 
 
 def _compare(path: Path) -> None:
-    """Raise ValueError if a CRC-32 in a zip file does not match."""
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as members:
             if any(it.CRC for it in members.infolist()) and (bad := members.testzip()):
@@ -334,12 +333,12 @@ def export(
 ) -> None:
     """Write the arrays of a checkpoint to a safetensors file, replacing an existing one.
 
-    This needs memory for only one array. Names are those that ``rh.load`` gives: if ``only`` is a
-    single name, the rest after it or, for that array itself, the last part of its name.
+    This needs memory for only one array. Names are those that ``load`` gives; that of an array
+    that ``only`` names is the last part of its name.
 
     Args:
         source: As for ``load``.
-        path: The file to write, which ends in ``.safetensors``.
+        path: A file, which ends in ``.safetensors``.
         only: As for ``load``.
         step: As for ``load``.
         best: As for ``load``.
@@ -347,9 +346,8 @@ def export(
 
     Raises:
         NotFoundError, DataLossError: As ``load``.
-        ValueError: ``only`` names something that is not there, ``path`` has another ending, or the
-            format cannot hold the name of an array.
-        TypeError: The format cannot hold an array.
+        ValueError: ``only`` or ``path`` is wrong, or the format cannot hold the name of an array.
+        TypeError: It cannot hold an array.
         ImportError: ``source`` is a file of PyTorch, which is not installed.
         OSError: The file cannot be written.
     """
@@ -370,19 +368,17 @@ def export(
 
 
 def _names_in_file(found: Mapping[str, str]) -> dict[str, str]:
-    """Return ``found`` with the last part of its name for an array of which nothing is left."""
+    """Names in the file: the last part of the name of an array of which nothing is left."""
     names = {short or name.rpartition("/")[2]: name for short, name in found.items()}
     if len(names) < len(found):
         alone, other = found[""], found[found[""].rpartition("/")[2]]
         raise ValueError(
-            f"only: {alone!r} and {other!r} would have one name in the file: give {[alone]}, which "
-            "leaves both their names"
+            f"only: {alone!r} and {other!r} would have one name in the file: give {[alone]}"
         )
     return names
 
 
 def _write(path: Path, weights: Weights, names: Mapping[str, str]) -> None:
-    """Write the arrays with these names in the file, and these in the weights."""
     specs = {short: weights.spec(name) for short, name in names.items()}
     header, offsets = tensors.foreign_header(specs)
     short_names: dict[str, list[str]] = {}

@@ -43,10 +43,7 @@ _creating = threading.Lock()  # fsspec's memory looks, and then writes
 
 
 def file_system(url: str) -> tuple[Any, str]:
-    """Return fsspec's file system for ``url``, and what it calls that place.
-
-    Raises ImportError if something is not installed, ValueError if nobody knows the scheme.
-    """
+    """Return fsspec's file system for ``url``, and what it calls that place."""
     scheme = scheme_of(url)
     try:
         core = import_module("fsspec.core")
@@ -68,7 +65,7 @@ def file_system(url: str) -> tuple[Any, str]:
 
 
 class _LastingThreads(ThreadPoolExecutor):
-    """Threads for fsspec's loop to the very end of the process, when Python has no others."""
+    """Threads for fsspec's loop that the end of Python does not end."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         return in_thread(partial(fn, *args, **kwargs), "runhooks-store")
@@ -99,7 +96,7 @@ def forget_file_system(url: str) -> None:
 
 
 def _fewer_retries(scheme: str) -> dict[str, Any]:
-    """Keeps botocore from repeating each try of s3fs for many seconds."""
+    """Keeps botocore from repeating each try for many seconds."""
     if scheme not in ("s3", "s3a"):
         return {}
     told = import_module("fsspec.config").conf.get(scheme, {}).get("config_kwargs") or {}
@@ -107,7 +104,7 @@ def _fewer_retries(scheme: str) -> dict[str, Any]:
 
 
 class Backend:
-    """The objects below ``url``. Errors are those of the libraries beneath."""
+    """The objects below ``url``. Raises errors of the libraries beneath."""
 
     def __init__(self, url: str) -> None:
         self._fs, self._root = file_system(url)

@@ -48,7 +48,7 @@ def interrupting() -> Iterator[None]:
 
 @contextmanager
 def reading_threads(most: int = 16) -> Iterator[ThreadPoolExecutor]:
-    """Give up to ``most`` threads; a Ctrl-C in the block soon ends them."""
+    """Give up to ``most`` threads, which a Ctrl-C soon ends."""
     with ThreadPoolExecutor(most, "runhooks-read") as threads, interrupting():
         yield threads
 
@@ -59,13 +59,13 @@ def interrupted_at() -> float:
 
 
 def secs_left() -> float:
-    """Return how long a store may be waited for; inf without a Ctrl-C."""
+    """Return how long a store may be waited for."""
     since = clock.monotonic() - _at
     return max(0.0, GRACE_SECS - since) if 0 <= since <= _HOLDS_SECS else math.inf
 
 
 def look_secs() -> float:
-    """Return how long to wait before ``secs_left`` is asked again."""
+    """Return how long to wait for the next look."""
     return min(_LOOK_SECS, secs_left())
 
 

@@ -30,7 +30,7 @@ _MOST_AT_ONCE = 16  # objects read ahead
 
 
 class ObjectStatus(NamedTuple):
-    """The size of an object in bytes, and when it was written, in seconds since the epoch."""
+    """Bytes, and seconds since the epoch."""
 
     st_size: int
     st_mtime: float
@@ -48,7 +48,7 @@ class _Tree:
         self.store = store
         self.known: dict[str, StoredObject] = {}
         self.lock = threading.Lock()
-        self.last: tuple[str, int, BufferedReader] | None = None  # of which a range was read last
+        self.last: tuple[str, int, BufferedReader] | None = None
         self._read_to: dict[str, int] = {}  # how far each object was read
         self._expected: deque[tuple[str, int, int]] = deque()  # keys and ranges, in order
         self._begun: dict[str, tuple[int, Future[bytes]]] = {}
@@ -91,8 +91,8 @@ class _Tree:
 class StorePath:
     """A place in a store: an object, or what is below a name, used as a ``Path``.
 
-    A folder is there as long as an object is in it. What ``files`` has listed keeps its size until
-    it is listed again, by one thread at a time, also for paths made of this one.
+    A folder is there as long as an object is in it. What one thread has listed by ``files`` keeps
+    its size until it is listed again, also for paths made of this one.
     """
 
     __slots__ = ("_tree", "key")
@@ -157,7 +157,7 @@ class StorePath:
         return PurePosixPath(self.key or ".").relative_to(PurePosixPath(folder.key or "."))
 
     def resolve(self) -> StorePath:
-        return self  # a store has no links
+        return self
 
     def is_file(self) -> bool:
         try:
@@ -202,7 +202,7 @@ class StorePath:
         self._tree.expect((path.key, known[path.key].size) for path in reads)
 
     def open(self, ahead_bytes: int = 0) -> BufferedReader:
-        """Open the object; so many bytes more than asked for are read at once."""
+        """Open the object; ``ahead_bytes`` more than asked for are read at once."""
         return self._opened(self.store.read, ahead_bytes)
 
     def open_expected(self) -> BufferedReader:
@@ -245,7 +245,7 @@ class StorePath:
         return contents
 
     def _read_next(self, begin: int, end: int) -> bytes:
-        """Return the bytes of a range, close to which the next one often is."""
+        """The bytes of a range, close to which the next one often is."""
         tree, size = self._tree, self.stat().st_size
         with tree.lock:
             if tree.last is None or tree.last[:2] != (self.key, size):
@@ -270,13 +270,13 @@ _numbers = itertools.count()
 def replacing(path: AnyPath) -> Iterator[Path]:
     """Give a path on this machine whose file replaces ``path`` when the block succeeds.
 
-    Pipes, devices, and files in folders that take no other are written to directly.
+    Pipes, devices, and files in folders that take no other are written directly.
     """
     try:
         with _part(path) as part:
             yield part
     except OSError as error:
-        if error.errno is not None and error.filename is None:  # as of a full disk
+        if error.errno is not None and error.filename is None:
             error.filename = str(path)
         raise
 

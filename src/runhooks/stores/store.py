@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from runhooks import arguments, clock
 from runhooks.stores import interruption
@@ -35,15 +35,14 @@ _log = logging.getLogger("runhooks")
 class RetryPolicy:
     """How long to repeat a request that a store could not answer.
 
-    Requests are repeated after 503 and similar answers, lost connections, and if there is no
-    answer. Errors that a retry cannot change, such as denied access, are raised immediately.
+    Errors that a retry cannot change, such as denied access, are raised immediately.
 
     Args:
         secs: For how long tries may begin, from the first failure after the last answer. 0: one
             try.
         first_wait_secs: The wait before the second try. Each further wait doubles, less a random
             part of at most half.
-        longest_wait_secs: The longest wait.
+        longest_wait_secs: The longest.
 
     Raises:
         TypeError, ValueError: An argument is wrong.
@@ -81,7 +80,7 @@ def set_retry_policy(policy: RetryPolicy) -> None:
 
 
 class _Patience:
-    """Since when a store has failed; without locks: a signal handler may ask it, too."""
+    """Since when a store has failed; without locks, for a signal handler may ask it."""
 
     def __init__(self) -> None:
         self.has_answered = False
@@ -94,16 +93,11 @@ class _Patience:
         self.has_answered = True
 
     def failed(self, since: float) -> None:
-        """Note that a request first tried at ``since`` has not been answered."""
         self._failing_since = min(self._failing_since, max(since, self._answered_at))
 
     def left(self, secs: float, since: float) -> float:
-        """Return how long a request first tried at ``since`` is repeated, if ``secs`` in all.
-
-        They count from the first failure after the last answer to anybody. After a Ctrl-C nothing
-        is repeated until the store answers.
-        """
-        if self._answered_at < interruption.interrupted_at():
+        """How long a request first tried at ``since`` is repeated, if ``secs`` in all."""
+        if self._answered_at < interruption.interrupted_at():  # until the store answers
             return 0.0
         return secs - (clock.monotonic() - min(since, self._failing_since))
 
@@ -114,7 +108,6 @@ _jitter = random.Random()
 _WORTH_A_WARNING_SECS = 1
 _SILENT_SECS = 10.0
 _SLOW_BYTES_A_SEC = 1 << 20
-_INTERRUPTED = "the program was interrupted before the store answered"
 
 
 def _ask(
@@ -124,10 +117,7 @@ def _ask(
     patience: _Patience,
     nbytes: int,
 ) -> AnyResult:
-    """Return what ``request()``, which moves ``nbytes``, returns in the end.
-
-    Raises the last error as an OSError whose ``filename`` is ``url``, or ImportError.
-    """
+    """The result of ``request()``, which moves ``nbytes``; OSError if it fails in the end."""
     if policy is _INITIAL and not patience.has_answered:
         policy = _UNTIL_THE_FIRST_ANSWER
     since, wait_secs = clock.monotonic(), policy.first_wait_secs
@@ -164,26 +154,23 @@ def _outcome(
 
     It has its own thread: the libraries beneath may hold a Ctrl-C back for minutes.
     """
-    if not interruption.secs_left():
-        return _timeout(url, _INTERRUPTED)
-    outcome, since = in_thread(request, "runhooks-request"), clock.monotonic()
+    why, since = "the program was interrupted before the store answered", clock.monotonic()
     silent_secs, is_mentioned = _SILENT_SECS + nbytes / _SLOW_BYTES_A_SEC, False
+    outcome: Future[AnyResult] | None = None
     while interruption.secs_left():
+        outcome = outcome or in_thread(request, "runhooks-request")
         wait([outcome], interruption.look_secs())
         if outcome.done():
             return outcome
         silent = clock.monotonic() - since
         if silent > limit_secs + silent_secs:
-            return _timeout(url, f"no answer for {silent:.0f} s")
+            why = f"no answer for {silent:.0f} s"
+            break
         if not is_mentioned and silent > silent_secs:
             is_mentioned = True
             _log.warning("%s: no answer for %.0f s; waiting for it", url, silent_secs)
-    return _timeout(url, _INTERRUPTED)
-
-
-def _timeout(url: str, text: str) -> Future[Any]:
-    outcome = Future[Any]()
-    outcome.set_exception(TimeoutError(errno.ETIMEDOUT, text, url))
+    outcome = Future()
+    outcome.set_exception(TimeoutError(errno.ETIMEDOUT, why, url))
     return outcome
 
 
@@ -205,7 +192,7 @@ def open_store(url: str | os.PathLike[str], retry: RetryPolicy | None = None) ->
     Raises:
         ImportError: The library for the scheme is not installed.
         ValueError: ``url`` is a path, or its scheme is unknown.
-        OSError: The library's configuration is wrong, such as a missing profile.
+        OSError: The library's configuration is wrong.
     """
     if not is_url(url):
         raise ValueError(f"url must begin with a scheme such as s3://, got {os.fspath(url)!r}")
@@ -255,8 +242,7 @@ class Store:
     def create(self, key: str, data: bytes) -> None:
         """Create the object ``key``; of several processes at the same time, one succeeds.
 
-        ``data`` must differ from theirs: where an answer was lost, it tells whose the object is.
-        Raises FileExistsError if another is there.
+        ``data`` must differ from theirs. Raises FileExistsError if another is there.
         """
         try:
             self._call(key, lambda backend: backend.create(key, data))

@@ -45,7 +45,7 @@ def is_url(place: str | os.PathLike[str]) -> bool:
 
 
 def _shown(url: str) -> str:
-    """Return ``url`` with ``***`` for what may be a secret."""
+    """``url`` with ``***`` for what may be a secret."""
     scheme, separator, rest = url.partition("://")
     user, _, place = rest.rpartition("@")
     is_name = scheme.lower() in _CLOUDS and ":" not in rest.partition("/")[0]
@@ -96,7 +96,7 @@ def normal(url: str) -> str:
 
 
 def _root(rest: str) -> str:
-    """What ``rest`` begins with if it names no host, as in ``hdfs:///user/me``."""
+    """The root if ``rest`` names no host, as in ``hdfs:///user/me``."""
     return "/" if rest.startswith("/") else ""
 
 
