@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -74,6 +74,23 @@ class NamedValues(ABC):
     @abstractmethod
     def make(self, name: str) -> Operation:
         """Return an operation that has the value called ``name``; ValueError: there is none."""
+
+    def part(
+        self, name: str, whole: Tensor, path: str, missing: Callable[[Any], ValueError]
+    ) -> Operation:
+        """Return an operation that has what is at ``path`` in ``whole``, or raises ``missing``."""
+        return Operation(
+            self._graph,
+            "Part",
+            name,
+            # Behind what it needs, before what is added later, and the same in each process.
+            whole.op.number + (zlib.crc32(name.encode()) + 1) / 2**33,
+            fn=Below(path, self._graph.engine.children, missing),
+            args=(whole,),
+            inputs=(whole,),
+            read_args=nest.args_reader((whole,)),
+            placement=Placement.EITHER,
+        )
 
     def comes_first(self, name: str) -> bool:
         """Return whether ``name`` means a value even if an operation has it."""
@@ -234,18 +251,7 @@ class StepValues(NamedValues):
         root, path = self._place(name)
         whole = self._outputs if root == OUTPUTS else self._given[root]
         assert whole is not None, "a step has outputs before a name is asked for"
-        return Operation(
-            self._graph,
-            "Part",
-            name,
-            # Behind what it needs, before what is added later, and the same in each process.
-            whole.op.number + (zlib.crc32(name.encode()) + 1) / 2**33,
-            fn=Below(path, self._graph.engine.children, partial(self._missing, name)),
-            args=(whole,),
-            inputs=(whole,),
-            read_args=nest.args_reader((whole,)),
-            placement=Placement.EITHER,
-        )
+        return self.part(name, whole, path, partial(self._missing, name))
 
     def _place(self, name: str) -> tuple[str, str]:
         """Return the argument that has ``name``, or OUTPUTS, and its path there."""
