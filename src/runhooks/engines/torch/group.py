@@ -104,7 +104,9 @@ class TorchGroup(Group):
         return True
 
     def store_get(self, key: str) -> str | None:
-        return self.store_peek([key])[0]
+        with self._connected() as store:
+            place = self._door + key
+            return bytes(store.get(place)).decode() if store.check([place]) else None
 
     def store_peek(self, keys: Sequence[str]) -> list[str | None]:
         with self._connected() as store:
@@ -184,10 +186,11 @@ def make_room(connections: int, is_elsewhere: bool) -> None:
         soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     if soft < needed:
+        host = "the launcher, which hosts" if is_elsewhere else "this process, which may host"
         _log.warning(
-            "%s, which may host the store of the ranks, may open %d files and needs %d: call "
-            "`ulimit -n %d` before the training",
-            *("the launcher" if is_elsewhere else "this process", soft, needed, needed),
+            "%s the store of the ranks, may have %d files open, and the connections of all ranks "
+            "need %d: call `ulimit -n %d` before the training",
+            *(host, soft, needed, needed),
         )
 
 
