@@ -300,9 +300,9 @@ class TorchObjects:
                 continue
             self._has_logged_unexchanged = True
             _log.warning(
-                "a checkpoint lacks the gradients of %r that FSDP has not exchanged yet, after "
-                "set_requires_gradient_sync(False): accumulate within one step, or exchange in "
-                "every micro-batch",
+                "a checkpoint is saved without the gradients of %r that FSDP has not exchanged "
+                "yet, after set_requires_gradient_sync(False): accumulate within one step, or "
+                "exchange in every micro-batch",
                 name,
             )
 
@@ -356,8 +356,8 @@ class TorchObjects:
                 and any(it.startswith(f"{PENDING}/") for it in resized.differing)
             ):
                 problems.append(
-                    f"{resized.saved} ranks had accumulated different gradients, no use to "
-                    f"{resized.size}: save after a step that applies them"
+                    f"{resized.saved} ranks have accumulated different gradients, which "
+                    f"{resized.size} cannot use: save after a step that applies them"
                 )
                 continue
             names = list(dict.fromkeys(names_in(saved)))
