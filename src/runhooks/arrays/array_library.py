@@ -57,7 +57,7 @@ class Packed(NamedTuple):
         kind: The name of its library, and after a space what that adds.
         dtype: The name of its dtype, in its library.
         shape: Its shape.
-        data: Its items in C order.
+        data: Its items in C order, a copy.
     """
 
     kind: str
@@ -88,8 +88,8 @@ class ArrayLibrary(ABC):
     """The adapter of one array library.
 
     A subclass must define ``owns``. The other methods work for arrays that NumPy can read through
-    ``numpy()``, ``__array__`` or DLPack; override those that the library does better.
-    ``examples/engine_mlx.py`` is a whole one:
+    ``numpy()``, ``__array__`` or DLPack; override those that the library does better, as
+    ``examples/engine_mlx.py`` does:
 
         class CupyArrays(ArrayLibrary):
             name = "cupy"
@@ -105,7 +105,7 @@ class ArrayLibrary(ABC):
 
     @abstractmethod
     def owns(self, kind: type) -> bool:
-        """Whether ``kind`` is a type of the library's arrays; asked once for each."""
+        """Whether ``kind`` is a type of the library's arrays."""
 
     def to_numpy(self, array: Any) -> Array:
         """Return ``array`` as an array of NumPy, which may share its memory; waits for the device.
@@ -140,7 +140,7 @@ class ArrayLibrary(ABC):
         return self.from_numpy(array, like)
 
     def flatten(self, tree: Any) -> Flat | None:
-        """Return the leaves of ``tree``, no dict, list or tuple, or None."""
+        """Return the leaves of ``tree``, no dict, list or tuple; None: it knows none."""
         return None
 
     def read_file(self, path: Path) -> Any:

@@ -76,15 +76,16 @@ class NamedValues(ABC):
         """Return an operation that has the value called ``name``; ValueError: there is none."""
 
     def part(
-        self, name: str, whole: Tensor, path: str, missing: Callable[[Any], ValueError]
+        self, name: str, path: str, whole: Tensor, missing: Callable[[Any], Exception]
     ) -> Operation:
-        """Return an operation that has what is at ``path`` in ``whole``, or raises ``missing``."""
+        """Return an operation that has what is at ``path`` below ``whole``."""
+        # Behind what it needs, before what is added later, and the same in each process.
+        number = whole.op.number + (zlib.crc32(name.encode()) + 1) / 2**33
         return Operation(
             self._graph,
             "Part",
             name,
-            # Behind what it needs, before what is added later, and the same in each process.
-            whole.op.number + (zlib.crc32(name.encode()) + 1) / 2**33,
+            number,
             fn=Below(path, self._graph.engine.children, missing),
             args=(whole,),
             inputs=(whole,),
@@ -251,7 +252,7 @@ class StepValues(NamedValues):
         root, path = self._place(name)
         whole = self._outputs if root == OUTPUTS else self._given[root]
         assert whole is not None, "a step has outputs before a name is asked for"
-        return self.part(name, whole, path, partial(self._missing, name))
+        return self.part(name, path, whole, partial(self._missing, name))
 
     def _place(self, name: str) -> tuple[str, str]:
         """Return the argument that has ``name``, or OUTPUTS, and its path there."""

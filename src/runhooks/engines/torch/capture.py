@@ -267,7 +267,7 @@ class ObjectTensors(NamedValues):
         if target in self._carried.get(kind, ()):
             whole = self._given[kind]
             lost = f"{kind!r} has lost {target!r}"
-            return self.part(name, whole, target, lambda _: ValueError(lost))
+            return self.part(name, target, whole, lambda _: ValueError(lost))
         if name == GLOBAL_NORM and self._objects.modules():
             return self._capture(name, GLOBAL_NORM, "")
         found = self._objects.find(target)
@@ -341,7 +341,8 @@ class ObjectTensors(NamedValues):
             if kind == ACTIVATIONS:
                 yield from (f"{kind}/{owner}/{path}" for path, _ in module.named_modules() if path)
             elif kind == GRADIENTS:
-                yield from (f"{kind}/{owner}/{path}" for path, _ in module.named_parameters())
+                parameters = module.named_parameters(remove_duplicate=False)
+                yield from (f"{kind}/{owner}/{path}" for path, _ in parameters)
             else:
                 yield from self._objects.tensors(owner)
 

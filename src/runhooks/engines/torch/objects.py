@@ -79,7 +79,7 @@ def one_rate(rates: Sequence[Any]) -> Any:
     """Return one for the learning rates of several groups, or a list if they may differ."""
     # Comparing tensors would wait for their device.
     may_differ = len(rates) > 1 and any(isinstance(rate, torch.Tensor) for rate in rates)
-    return rates if may_differ or any(rate != rates[0] for rate in rates) else rates[0]
+    return rates if may_differ or any(rate != rates[0] for rate in rates[1:]) else rates[0]
 
 
 def tensors_in(module: nn.Module) -> dict[str, torch.Tensor]:
