@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,8 +42,7 @@ class HistogramCounts(NamedTuple):
     sum_squares: Any
 
 
-def _bincount(numbers: Any) -> Any:
-    return np.bincount(numbers, minlength=BUCKETS)
+_bincount = partial(np.bincount, minlength=BUCKETS)
 
 
 def histogram_counts(

@@ -265,9 +265,8 @@ class ObjectTensors(NamedValues):
     def _make(self, name: str) -> Operation | None:
         kind, _, target = name.partition("/")
         if target in self._carried.get(kind, ()):
-            whole = self._given[kind]
             lost = f"{kind!r} has lost {target!r}"
-            return self.part(name, target, whole, lambda _: ValueError(lost))
+            return self.part(name, target, self._given[kind], lambda _: ValueError(lost))
         if name == GLOBAL_NORM and self._objects.modules():
             return self._capture(name, GLOBAL_NORM, "")
         found = self._objects.find(target)

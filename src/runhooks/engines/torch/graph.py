@@ -70,8 +70,7 @@ class Graph(ValueGraph):
     tensor: ``docs/pytorch.md`` lists the names.
 
     A function of ``rh.call`` leaves random generators and the modes of modules as they were, unless
-    a step or an assignment needs its value; a thread that draws meanwhile needs a generator of its
-    own.
+    a step or an assignment needs its value.
 
     Args:
         device: Where the steps compute, such as ``"cuda"``. Modules are moved there now, and each
@@ -169,15 +168,13 @@ def graph(
         name: The name of the operation that makes a step and increases the global step.
         data: The source of the parameters of ``fn`` without a default, as for ``rh.inputs``. An
             element is a tuple in their order, or has their names. None: each is a placeholder with
-            its name. A parameter called ``step`` or ``global_step`` receives the global step;
-            ``key`` or ``rng``, a fresh ``torch.Generator``; one with the name of an object, that.
+            its name.
         epochs: How many times to go through ``data``. None: forever.
         steps_per_epoch: How many steps count as an epoch, where ``data`` do not tell.
         device: As for ``Graph``.
         **objects: What the step changes, as for ``Graph``. And values that it carries from run to
-            run, such as ``hidden=torch.zeros(1, 4, 8)``: tensors, numbers, arrays of NumPy, and
-            trees of these; functions that return such values, called at each start and when the
-            graph is made, or that return a tensor of the graph, as
+            run, such as ``hidden=torch.zeros(1, 4, 8)``; functions that return such values, called
+            at each start and when the graph is made, or that return a tensor of the graph, as
             ``noise=lambda: rh.placeholder_with_default(0.0)``.
 
     Raises:

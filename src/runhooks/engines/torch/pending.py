@@ -153,11 +153,9 @@ def _zeros(kind: Any, parameter: nn.Parameter) -> torch.Tensor:
     if kind is None:
         return torch.zeros_like(parameter)
     axes = kind[_SPARSE_AXES]
-    return _sparse(
-        torch.zeros((axes, 0), dtype=torch.int64),
-        torch.zeros((0, *parameter.shape[axes:]), dtype=parameter.dtype),
-        parameter,
-    )
+    indices = torch.zeros((axes, 0), dtype=torch.int64)
+    values = torch.zeros((0, *parameter.shape[axes:]), dtype=parameter.dtype)
+    return _restored({"indices": indices, "values": values}, parameter)
 
 
 def _dense(gradient: Any) -> Any:
@@ -171,19 +169,11 @@ def _dense(gradient: Any) -> Any:
 def _restored(saved: Any, parameter: nn.Parameter) -> torch.Tensor:
     if isinstance(saved, torch.Tensor):
         return saved.to(parameter.device)
-    # zero_grad cannot resize memory of NumPy's.
-    indices, values = saved["indices"].clone(), saved["values"].clone()
-    return _sparse(indices, values, parameter, is_coalesced=saved.get("is_coalesced", True))
-
-
-def _sparse(
-    indices: torch.Tensor,
-    values: torch.Tensor,
-    parameter: nn.Parameter,
-    *,
-    is_coalesced: bool = True,
-) -> torch.Tensor:
     whole = torch.sparse_coo_tensor(
-        indices, values, parameter.shape, check_invariants=True, is_coalesced=is_coalesced
+        saved["indices"].clone(),  # zero_grad cannot resize memory of NumPy's
+        saved["values"].clone(),
+        parameter.shape,
+        check_invariants=True,
+        is_coalesced=saved.get("is_coalesced", True),
     )
     return whole.to(parameter.device)
