@@ -1,11 +1,5 @@
 """``rh.torch``: training loops of PyTorch, whose steps change modules and optimizers in place.
 
-    graph = rh.torch.graph(train_step, outputs=["loss"], model=model, optimizer=optimizer)
-    with graph.as_default(), rh.MonitoredTrainingSession(checkpoint_dir="runs/a") as sess:
-        while not sess.should_stop():
-            images, labels = next(batches)
-            sess.run("train_op", {"images": images, "labels": labels})
-
 ``rh.Graph(engine="torch")`` is a graph of functions that change nothing in place, as on the other
 engines.
 """

@@ -320,6 +320,20 @@ def test_rates_of_groups(training):
         assert sess.run("learning_rate") == 0.01
 
 
+def test_a_single_rate_is_not_compared(monkeypatch):
+    weight = nn.Parameter(torch.zeros(()))
+    optimizer = torch.optim.SGD([weight], lr=torch.tensor(0.1))
+
+    def compare(self):
+        raise AssertionError("it would wait for the device")
+
+    with rh.Session(rh.torch.graph(lambda: None, optimizer=optimizer)) as sess:
+        monkeypatch.setattr(torch.Tensor, "__bool__", compare)
+        rate = sess.run("learning_rate")
+    monkeypatch.undo()
+    same(rate, torch.tensor(0.1))
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [

@@ -26,7 +26,7 @@ def dtype_name(dtype: np.dtype[Any]) -> str | None:
 
 
 def dtype_named(name: str) -> np.dtype[Any]:
-    """Return the dtype of NumPy or ml_dtypes called ``name``; TypeError: it cannot be in a file."""
+    """Return the dtype of NumPy or ml_dtypes called ``name``; TypeError if no file can have it."""
     try:
         dtype: np.dtype[Any] = np.dtype(name)
     except TypeError:
@@ -42,7 +42,7 @@ def dtype_named(name: str) -> np.dtype[Any]:
 
 def is_same_kind(one: np.dtype[Any], other: np.dtype[Any]) -> bool:
     """Return whether both are floats, integers or complex numbers, or the same."""
-    return one == other or (_kind(one) == _kind(other) and _kind(one) != "")
+    return one == other or (_kind(one) == _kind(other) != "")
 
 
 def _kind(dtype: np.dtype[Any]) -> str:
@@ -54,8 +54,8 @@ class Packed(NamedTuple):
     """An array as bytes.
 
     Attributes:
-        kind: The name of its library, and after a space anything that library adds.
-        dtype: The name of its dtype, as its library understands it.
+        kind: The name of its library, and after a space what that adds.
+        dtype: The name of its dtype, in its library.
         shape: Its shape.
         data: Its items in C order, a copy.
     """
@@ -78,7 +78,7 @@ class Flat(NamedTuple):
 
 
 class GeneratorAccess(NamedTuple):
-    """How to read the state of a random generator, for checkpoints, and how to set it."""
+    """How to read and set the state of a random generator."""
 
     get: Callable[[], Any]
     set: Callable[[Any], None]
@@ -88,22 +88,14 @@ class ArrayLibrary(ABC):
     """The adapter of one array library.
 
     A subclass must define ``owns``. The other methods work for arrays that NumPy can read through
-    ``numpy()``, ``__array__`` or DLPack; override those that the library does better.
+    ``numpy()``, ``__array__`` or DLPack; override those that the library does better, as
+    ``examples/engine_mlx.py`` does:
 
         class CupyArrays(ArrayLibrary):
             name = "cupy"
 
             def owns(self, kind):
                 return issubclass(kind, cupy.ndarray)
-
-            def to_numpy(self, array):
-                return cupy.asnumpy(array)
-
-            def from_numpy(self, array, like=None):
-                return cupy.asarray(array)
-
-            def snapshot(self, array):
-                return array.copy()
 
         runhooks.arrays.register(CupyArrays())
     """
@@ -113,12 +105,12 @@ class ArrayLibrary(ABC):
 
     @abstractmethod
     def owns(self, kind: type) -> bool:
-        """Whether ``kind`` is a type of the library's arrays. Asked once for each type."""
+        """Whether ``kind`` is a type of the library's arrays."""
 
     def to_numpy(self, array: Any) -> Array:
         """Return ``array`` as an array of NumPy, which may share its memory; waits for the device.
 
-        The dtype is the same; bfloat16 and float8 are dtypes of ml_dtypes.
+        The dtype is the same: bfloat16 and float8 are of ml_dtypes.
         """
         if callable(getattr(array, "numpy", None)):
             array = array.numpy()
@@ -130,40 +122,40 @@ class ArrayLibrary(ABC):
         """Return a copy of ``array`` as an array of this library.
 
         Args:
-            array: What to copy, of the shape and dtype that ``host_form`` gives ``like``.
+            array: What to copy, in the ``host_form`` of ``like``.
             like: An array of this library, whose dtype and device the copy gets; None: the dtype
                 of ``array``, the default device.
         """
         raise NotImplementedError(f"{type(self).__name__} has no from_numpy")
 
     def describes(self, kind: type) -> bool:
-        """Whether ``kind``, such as ``jax.ShapeDtypeStruct``, describes arrays without values.
+        """Whether ``kind``, such as ``jax.ShapeDtypeStruct``, describes arrays.
 
         ``host_form`` and ``place`` then take such a description.
         """
         return False
 
     def place(self, array: Array, like: Any) -> Any:
-        """Return ``array`` as ``from_numpy`` does, or in its memory, which nothing else uses."""
+        """As ``from_numpy``, but may use the memory of ``array``."""
         return self.from_numpy(array, like)
 
     def flatten(self, tree: Any) -> Flat | None:
-        """Return the leaves of ``tree``, no dict, list or tuple, if the library knows its class."""
+        """Return the leaves of ``tree``, no dict, list or tuple; None: it knows none."""
         return None
 
     def read_file(self, path: Path) -> Any:
-        """Return what a file of the library's own format holds, arrays on the CPU; execute nothing.
+        """Return what a file of the library's own format holds, on the CPU; execute nothing.
 
         Raises:
-            ValueError: It is damaged, or not such a file.
+            ValueError: It is not such a file, or damaged.
         """
         raise NotImplementedError
 
     def snapshot(self, array: Any) -> Any:
         """Return an array that keeps the values ``array`` has now; does not wait for a device.
 
-        Override it with a copy if arrays can be written to, or their memory given to a later
-        computation; an array of NumPy will do where there is no device.
+        It must be a copy if arrays can be written to, or their memory given to a later computation;
+        an array of NumPy will do where there is no device.
         """
         return array
 
@@ -186,8 +178,8 @@ class ArrayLibrary(ABC):
 
         Args:
             arrays: Arrays of this library; anything else is read as NumPy reads it.
-            into: For each of them an array to copy into where it fits, or None. What is returned
-                then never shares the memory of ``arrays``.
+            into: For each an array to copy into where it fits, or None: what is returned then
+                shares no memory with ``arrays``.
         """
         for array in arrays:
             if self.owns(type(array)):
@@ -196,21 +188,19 @@ class ArrayLibrary(ABC):
         return host if into is None else list(map(copied, host, into))
 
     def sharded(self, array: Any) -> ShardedArray | None:
-        """Return what this process has of ``array``, in blocks for ``to_host``; None: all of it.
+        """Return the blocks of ``array`` that this process has; None: all of it.
 
         Raises:
-            TypeError: The parts of the processes do not make up the array.
+            TypeError: Those of all processes do not make up the array.
         """
         return None
 
     def from_source(self, source: ArraySource | Array, like: Any) -> Any:
-        """Return an array as ``from_numpy`` does, reading what this process needs of it."""
+        """As ``from_numpy``, but read only what this process needs."""
         return self.from_numpy(read_block(source, (0,) * len(source.shape), source.shape), like)
 
     def index(self, array: Any) -> Any:
-        """Return ``array``, one integer, as an ``int``.
-
-        If reading it now would wait for a device, it is an array, which is read later.
+        """Return ``array``, one integer, as an ``int``; a copy if a device must be waited for.
 
         Raises:
             AttributeError, TypeError, ValueError, RuntimeError: It is not a single integer.
@@ -221,7 +211,7 @@ class ArrayLibrary(ABC):
     def number(self, array: Any) -> Any:
         """Return the one real number in ``array``, or a copy if a device must be waited for.
 
-        None if ``array`` is, or may be, anything else.
+        None if it is, or may be, anything else.
         """
         return None
 
@@ -230,7 +220,7 @@ class ArrayLibrary(ABC):
         return histogram_counts(self.to_numpy(array))
 
     def sum_of_squares(self, array: Any) -> Any:
-        """Return the sum of squared magnitudes in float32 or wider; does not wait for a device."""
+        """Return the sum of squared magnitudes, float32 or wider; does not wait for a device."""
         flat = self.to_numpy(array).ravel()
         flat = flat.astype(np.complex128 if flat.dtype.kind == "c" else np.float64)
         return np.vdot(flat, flat).real
@@ -249,7 +239,7 @@ class ArrayLibrary(ABC):
         return {}
 
     def generator_state(self, generator: Any) -> GeneratorAccess | None:
-        """Return how to read and set the state of a random generator of the library, else None."""
+        """Return how to read and set the state of a generator of the library, else None."""
         return None
 
     def text(self, array: Any) -> str:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-#: How many buckets there are: one for each upper half of a float32.
+#: One for each upper half of a float32.
 BUCKETS = 1 << 16
 
 _BLOCK = 1 << 18
@@ -30,7 +31,7 @@ class HistogramCounts(NamedTuple):
         counts: How many numbers have each upper half, ``[BUCKETS]``, integers.
         min: The least of the finite numbers; +inf if there are none.
         max: The largest; -inf if there are none.
-        sum: The sum of the finite numbers.
+        sum: Their sum.
         sum_squares: The sum of their squares.
     """
 
@@ -41,8 +42,7 @@ class HistogramCounts(NamedTuple):
     sum_squares: Any
 
 
-def _bincount(numbers: Any) -> Any:
-    return np.bincount(numbers, minlength=BUCKETS)
+_bincount = partial(np.bincount, minlength=BUCKETS)
 
 
 def histogram_counts(
@@ -52,7 +52,7 @@ def histogram_counts(
 
     Args:
         values: Real numbers of any shape and dtype.
-        xp: ``numpy``, or a module like it whose functions may be traced, such as ``jax.numpy``.
+        xp: ``numpy``, or a module like it whose functions may be traced.
         bincount: Counts unsigned integers: ``partial(jax.numpy.bincount, length=BUCKETS)``.
     """
     values = xp.asarray(values).ravel()
@@ -89,14 +89,14 @@ def _counted_here(block: NDArray[Any]) -> HistogramCounts:
 
 
 def _sum(block: NDArray[np.float32]) -> float:
-    # A few at a time: rounding loses more, the more are added up in single precision.
+    # A few at a time, as single precision rounds.
     whole = block.size // _ADDED * _ADDED
     partial = np.add.reduce(block[:whole].reshape(_ADDED, -1), axis=0)
     return float(partial.sum(dtype=np.float64) + block[whole:].sum(dtype=np.float64))
 
 
 def _sum_squares(block: NDArray[np.float32]) -> float:
-    # So few at a time that no library would start threads for it.
+    # So few at a time that no library starts threads.
     parts = (block[at : at + _MULTIPLIED] for at in range(0, block.size, _MULTIPLIED))
     return sum(float(np.dot(part, part)) for part in parts)
 

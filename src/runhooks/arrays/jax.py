@@ -27,7 +27,7 @@ _READERS = {np.dtype(letter): struct.Struct(letter).unpack for letter in "?bBhHi
 class JaxArrays(ArrayLibrary):
     """Arrays of JAX, random keys, and objects that stand for one (``__jax_array__``).
 
-    A snapshot is a copy, as a later step may be given the buffer of an array.
+    A snapshot is a copy, as a later step may be given the buffer.
     """
 
     name = "jax"
@@ -48,7 +48,7 @@ class JaxArrays(ArrayLibrary):
             return jax.random.wrap_key_data(jnp.array(array), impl=jax.random.key_impl(like))
         if (weak := _weak(array, like)) is not None:
             return weak
-        # An array that is committed to a device no longer goes where the others of a run are.
+        # A committed array no longer goes where the others of a run are.
         return jax.device_put(array.copy(), like.sharding) if like.committed else jnp.array(array)
 
     def describes(self, kind: type) -> bool:
@@ -63,7 +63,7 @@ class JaxArrays(ArrayLibrary):
         if (weak := _weak(array, like)) is not None:
             return weak
         if sharding is None:
-            # device_put shares aligned memory of a CPU. Small arrays are copied faster.
+            # device_put shares memory of a CPU; small arrays are copied faster.
             is_large = array.nbytes >= _LEAST_BYTES_TO_SHARE
             return jax.device_put(array) if is_large else jnp.array(array)
         return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
@@ -80,8 +80,7 @@ class JaxArrays(ArrayLibrary):
         array = _plain(array)
         if isinstance(array, jax.core.Tracer):
             raise TypeError(
-                f"{array} has no values while JAX traces it: return it from the compiled function, "
-                "and use it outside"
+                f"{array} has no values while JAX traces it: use what the compiled function returns"
             )
         if not (array.is_fully_addressable or array.is_fully_replicated):
             raise TypeError(
@@ -108,8 +107,7 @@ class JaxArrays(ArrayLibrary):
         host = cast(list[Array], jax.device_get(plain))
         if into is None:
             return host
-        # On a CPU they are the very buffers: a run to which these are donated would copy them, far
-        # slower.
+        # On a CPU they are the very buffers: a run to which these are donated would copy them.
         return [
             copied(array, place) if _on_cpu(leaf) else array
             for leaf, array, place in zip(plain, host, into, strict=True)
@@ -127,7 +125,7 @@ class JaxArrays(ArrayLibrary):
         if is_key(like):
             data = self.from_source(source, jax.random.key_data(like))
             return jax.random.wrap_key_data(data, impl=jax.random.key_impl(like))
-        # A copy: JAX may take over the memory that it is given.
+        # A copy: JAX may keep the memory.
         return jax.make_array_from_callback(
             source.shape,
             like.sharding,
@@ -195,7 +193,7 @@ class JaxArrays(ArrayLibrary):
 
 
 def _to_write(array: jax.Array) -> Iterator[Shard]:
-    """The blocks that this process writes; of one that several hold, each writes some rows."""
+    """The blocks that this process writes: of one that several hold, some rows."""
     held: dict[Any, set[int]] = {}
     devices: Any = array.sharding.devices_indices_map(array.shape)
     for device, index in devices.items():
@@ -225,7 +223,7 @@ def _weak(array: Array, like: Any) -> Any:
 
 def _made_weak(array: Array) -> jax.Array:
     plain = jnp.array(array)
-    # A number of Python becomes an array of 64 bits only where these are enabled.
+    # A number of Python has 64 bits only where these are enabled.
     with jax.enable_x64(plain.dtype in _WIDE):
         like = jnp.broadcast_to(jnp.asarray(array.dtype.type(0).item()), array.shape)
     weak: jax.Array | None = _weak(array.astype(plain.dtype), like)
@@ -233,7 +231,7 @@ def _made_weak(array: Array) -> jax.Array:
 
 
 def _block(index: Any, shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The start and the shape of the block that the slices ``index`` take out of an array."""
+    """The start and the shape of the block that ``index``, slices, takes out."""
     bounds = [it.indices(size) for it, size in zip(index, shape, strict=True)]
     return tuple(begin for begin, _, _ in bounds), tuple(end - begin for begin, end, _ in bounds)
 

@@ -59,7 +59,7 @@ class NumpyArrays(ArrayLibrary):
 
 
 def _may_change(array: Any) -> bool:
-    # Read-only views, such as diagonal() returns, may be written to by others; so may records.
+    # Others may write to what read-only views, as of diagonal(), show; so to records.
     while isinstance(array, np.ndarray | np.void):
         if array.flags.writeable:
             return True

@@ -43,15 +43,14 @@ def library_of(value: Any) -> ArrayLibrary:
 
 
 def library_describing(value: Any) -> ArrayLibrary:
-    """Return the adapter for which ``value`` describes an array, or ``NO_LIBRARY``."""
-    found = (library for library in _known() if library.describes(type(value)))
-    return next(found, NO_LIBRARY)
+    """Return the adapter that owns ``value``, or for which it describes an array."""
+    kind = type(value)
+    return next(it for it in _known() if it.describes(kind) or it.owns(kind))
 
 
 def flattened(tree: Any) -> Flat | None:
     """Return ``tree`` flattened by the first adapter that knows its class, or None."""
-    found = (library.flatten(tree) for library in _known())
-    return next((flat for flat in found if flat is not None), None)
+    return next(filter(None, (library.flatten(tree) for library in _known())), None)
 
 
 def global_generators() -> dict[str, Any]:
@@ -62,7 +61,7 @@ def global_generators() -> dict[str, Any]:
 def generator_state(generator: Any) -> GeneratorAccess | None:
     """Return how to read and set the state of ``generator``, or None."""
     found = (library.generator_state(generator) for library in _known())
-    return next((access for access in found if access is not None), None)
+    return next(filter(None, found), None)
 
 
 def library_of_file(suffix: str) -> ArrayLibrary | None:
@@ -78,8 +77,7 @@ def unpack(packed: Packed) -> Any:
             return library.unpack(packed)
     if name not in _FRAMEWORKS:
         raise ImportError(
-            f"arrays of the library {name!r} cannot be restored: give its adapter to "
-            "runhooks.arrays.register first"
+            f"arrays of {name!r} cannot be restored: give its adapter to runhooks.arrays.register"
         )
     return _adapter(name).unpack(packed)
 

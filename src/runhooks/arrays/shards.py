@@ -36,9 +36,8 @@ class ShardedArray(NamedTuple):
     Attributes:
         shape: The shape of the whole array.
         dtype: Its dtype on the host.
-        shards: The blocks; those of all processes make up the array, each item once.
-        sample: A few items of an array that all processes hold in whole, to see that they agree;
-            None for one that they hold in parts.
+        shards: The blocks; those of all processes have each item once.
+        sample: A few items of an array that all processes hold in whole, to see that they agree.
     """
 
     shape: tuple[int, ...]
@@ -79,10 +78,7 @@ def loaded_from(
     wanted: Iterable[_Wanted],
     name_of: Callable[[_Wanted], str] = str,
 ) -> list[_Loaded]:
-    """Return what ``load`` makes of each of ``wanted``, for which it reads the array ``name_of``.
-
-    Large ``ArraySource`` objects, and those in a store, are read in threads.
-    """
+    """Return what ``load`` makes of ``wanted``, each of the array ``name_of``, maybe in threads."""
     listed = list(wanted)
     here: list[int] = []
     parts: list[list[int]] = []
@@ -106,7 +102,7 @@ def loaded_from(
 
 
 class Share(NamedTuple):
-    """Which of ``size`` processes, from 0, this is, for what each of them writes."""
+    """Which of ``size`` processes, from 0, this is."""
 
     rank: int
     size: int
@@ -114,7 +110,7 @@ class Share(NamedTuple):
     def rows(self, arrays: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
         """Return the first row of each array to write, and the one after the last.
 
-        Processes write about as many bytes each. ``arrays``: numbers of rows, and bytes of a row.
+        Each writes about as many bytes. ``arrays``: numbers of rows, and bytes of a row.
         """
         listed = list(arrays)
         total = sum(count * row_bytes for count, row_bytes in listed)
@@ -229,9 +225,9 @@ def key_of(name: str, start: Sequence[int]) -> str:
 def parts_of_replicas(
     arrays: Mapping[str, Any], forms: Mapping[str, tuple[tuple[int, ...], Any]], share: Share
 ) -> dict[str, ShardedArray]:
-    """Return what of each array that all processes hold in whole is this one's to write.
+    """Return what this process has to write of arrays that all hold in whole.
 
-    Slices of ``arrays`` share their memory; ``forms``: the shape of each and its dtype on the host.
+    Slices of ``arrays`` share their memory; ``forms``: the shape of each, its dtype on the host.
     """
     counts = [
         (shape[0] if shape else 1, volume(shape[1:]) * dtype.itemsize)

@@ -18,7 +18,7 @@ class TensorFlowArrays(ArrayLibrary):
 
     def owns(self, kind: type) -> bool:
         is_its_own = any(base.__module__.startswith("tensorflow") for base in kind.__mro__)
-        # Asked of no other: a program may have put something else in TensorFlow's place.
+        # Asked of no other: something else may be in TensorFlow's place.
         return is_its_own and issubclass(kind, tf.Tensor | tf.Variable)
 
     def host_form(self, array: Any) -> tuple[tuple[int, ...], Any]:

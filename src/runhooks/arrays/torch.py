@@ -36,7 +36,7 @@ class TorchArrays(ArrayLibrary):
         return issubclass(kind, torch.Tensor)
 
     def to_numpy(self, array: Any) -> Array:
-        """Dense; float32 if neither NumPy nor ml_dtypes has the dtype."""
+        """Dense; float32 if NumPy and ml_dtypes lack the dtype."""
         self.check_readable(array)
         found = array.detach()
         if found.is_quantized:
@@ -126,13 +126,13 @@ class TorchArrays(ArrayLibrary):
             raise TypeError("a tensor on the meta device has no values: give one on another device")
         if is_distributed(array):  # who reads it in one process alone would wait for the others
             raise TypeError(
-                f"a {type(array).__name__} is spread over several processes: give what its "
-                "full_tensor() returns, called in all of them, or its to_local(); in a graph, "
+                f"a {type(array).__name__} is spread over several processes: give its "
+                "full_tensor(), called in all of them, or its to_local(); in a graph, "
                 "rh.call(lambda w: w.full_tensor(), tensor)"
             )
 
     def index(self, array: Any) -> Any:
-        return super().index(array.clone())  # it would be locked in its size, as in _read_only
+        return super().index(array.clone())  # as in _read_only
 
     def number(self, array: Any) -> float | None:
         if type(array) not in PLAIN or not array.is_cpu:
@@ -198,17 +198,17 @@ class TorchArrays(ArrayLibrary):
 
 
 def is_distributed(tensor: Any) -> bool:
-    """Return whether ``tensor`` is a ``DTensor``, of which each process holds a part."""
+    """Return whether ``tensor`` is a ``DTensor``."""
     return type(tensor) not in PLAIN and hasattr(tensor, "full_tensor")
 
 
 def whole(tensor: Any) -> Any:
-    """Return ``tensor``; of a ``DTensor``, all of it, in all processes together."""
+    """Return ``tensor``; of a ``DTensor``, all of it: called in all processes."""
     return tensor.full_tensor() if is_distributed(tensor) else tensor
 
 
 def _block(tensor: Any) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """Return the start and shape of the part of a ``DTensor`` here; None: there is none."""
+    """Return the start and shape of the part of a ``DTensor`` here, or None."""
     if any(it.is_partial() for it in tensor.placements):
         raise TypeError(
             f"a DTensor has parts still to be summed, {tensor.placements}: call redistribute()"
@@ -234,18 +234,15 @@ def form(tensor: torch.Tensor) -> str:
 def from_numpy(
     array: Array, dtype: torch.dtype | None = None, *, copy: bool = True
 ) -> torch.Tensor:
-    """Return ``array`` as a tensor on the CPU; TypeError if PyTorch does not have its dtype.
+    """Return ``array`` as a tensor on the CPU; TypeError if PyTorch lacks its dtype.
 
-    Args:
-        array: The array.
-        dtype: PyTorch's dtype of the same name, if the caller knows it.
-        copy: False: share the memory of ``array`` if it can be shared.
+    ``dtype``: PyTorch's of the same name, if known. ``copy=False``: share memory where possible.
     """
     dtype = _dtype_named(array.dtype.name) if dtype is None else dtype
     order = array.dtype if array.dtype.isnative else array.dtype.newbyteorder("=")
     copy = copy or not array.flags.writeable
     native = (np.array if copy else np.asarray)(array, order, order="C")
-    # 2: NumPy lacks the dtype. One of its own has 0 if it was pickled, as by a loader's worker.
+    # 2: NumPy lacks the dtype. One of its own has 0 if it was pickled.
     if native.dtype.kind != "V" and native.dtype.isbuiltin != 2:
         return torch.from_numpy(native)
     _, bits = _BITS[native.itemsize]
@@ -261,7 +258,7 @@ def synchronize(tensors: Sequence[Any]) -> None:
 
 
 def stored(tensor: torch.Tensor) -> torch.Tensor:
-    """Return ``tensor`` detached; of a sparse one the values that it stores."""
+    """Return ``tensor`` detached; of a sparse one its values."""
     return tensor.detach().coalesce().values() if tensor.is_sparse else tensor.detach()
 
 
@@ -285,7 +282,7 @@ def _count(values: torch.Tensor) -> HistogramCounts:
     if flat.dtype == torch.float64:
         narrow = torch.where(finite, narrow.clamp(-_FLOAT32_MAX, _FLOAT32_MAX), narrow)
     buckets = (narrow.view(torch.int32) >> 16).long() & 0xFFFF
-    # Not bincount: it waits for the device, to know how long its result is.
+    # Not bincount: it waits for the device.
     counts = torch.zeros(BUCKETS, dtype=torch.int64, device=flat.device)
     counts.index_add_(0, buckets, torch.ones_like(buckets))
     infinity = torch.full((1,), torch.inf, dtype=wide.dtype, device=flat.device)
@@ -307,7 +304,7 @@ def _is_zip(path: Path) -> bool:
 def _exact(
     tensor: torch.Tensor, array_of: Callable[[torch.Tensor], Array] = torch.Tensor.numpy
 ) -> Array:
-    """Return ``tensor``, detached and on the CPU, as the array that ``array_of`` makes of it."""
+    """Return ``tensor``, detached and on the CPU, as an array by ``array_of``."""
     plain = tensor.resolve_conj().resolve_neg()
     dtype = numpy_dtype(plain.dtype)
     if dtype.kind != "V" and dtype.isbuiltin != 2:
@@ -317,15 +314,15 @@ def _exact(
 
 
 def _read_only(tensor: torch.Tensor) -> Array:
-    """Return ``tensor`` as an array to be read before the program goes on.
+    """Return ``tensor`` as an array to be read at once.
 
-    ``numpy()`` would forbid to resize its memory for good, as ``zero_grad`` does if it is sparse.
+    ``numpy()`` would lock its size for good, and ``zero_grad`` resizes sparse ones.
     """
     return np.from_dlpack(_Memory(tensor))
 
 
 class _Memory:
-    """The memory of a tensor; asking the tensor itself takes three times as long."""
+    """The memory of a tensor; to ask the tensor itself is slower."""
 
     __slots__ = ("_capsule",)
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from runhooks.arrays.array_library import Flat, is_same_kind
-from runhooks.arrays.registry import NO_LIBRARY, flattened, library_describing, library_of
+from runhooks.arrays.registry import NO_LIBRARY, flattened, library_describing
 from runhooks.arrays.shards import Array
 
 
@@ -43,10 +43,7 @@ def container_of(value: Any) -> Container | None:
 
 
 def builtin_container_of(value: Any) -> Container | None:
-    """As ``container_of``, but dataclasses and None are leaves.
-
-    A tuple of a subclass that is no named tuple becomes a plain tuple.
-    """
+    """As ``container_of``, but dataclasses and None are leaves, and other tuples plain ones."""
     if isinstance(value, tuple) and not hasattr(value, "_fields"):
         return container_of(())
     return container_of(value) if isinstance(value, Mapping | list | tuple) else None
@@ -153,8 +150,7 @@ class Form(NamedTuple):
 def flatten(tree: Any) -> Flat:
     """Return the leaves of ``tree`` by path, and how to rebuild it.
 
-    Containers, as of ``container_of``, are trees, and so are the classes that an array library in
-    use knows as such; None has no leaves.
+    Trees are containers, as of ``container_of``, and classes that an array library in use knows.
     """
     return Flat(list(walk(tree, of=_tree_of)), partial(with_leaves, tree, of=_tree_of))
 
@@ -173,21 +169,21 @@ def form_of(leaf: Any) -> Form | None:
     """Return the form of an array, a number, or what describes an array; else None."""
     if type(leaf) in (bool, int, float, complex):
         return Form((), None)
-    library = _library(leaf)
+    library = library_describing(leaf)
     return None if library is NO_LIBRARY else Form(*library.host_form(leaf))
 
 
 def place(array: Array, like: Any) -> Any:
-    """Return ``array``, whose memory nothing else uses, with the dtype and devices of ``like``.
+    """Return ``array``, whose memory nothing else uses, in the form of ``like``, as of ``form_of``.
 
-    That is an array, a number, or what describes an array; ValueError if it cannot hold ``array``.
+    ValueError if that cannot hold ``array``.
     """
     if type(like) in (bool, int, float, complex):
         number = array.item()
         if type(number) is not type(like):
             raise ValueError(f"it is {array.dtype}, and not {type(like).__name__}")
         return number
-    library = _library(like)
+    library = library_describing(like)
     return library.place(cast(array, library.host_form(like)[1]), like)
 
 
@@ -211,8 +207,3 @@ def cast(array: Array, dtype: np.dtype[Any]) -> Array:
 def _is_as_finite(new: Array, old: Array) -> bool:
     lost = ~np.isfinite(new)
     return not lost.any() or not np.isfinite(old[lost]).any()
-
-
-def _library(leaf: Any) -> Any:
-    library = library_of(leaf)
-    return library_describing(leaf) if library is NO_LIBRARY else library

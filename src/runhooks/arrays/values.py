@@ -70,7 +70,7 @@ def snapshot(value: Any) -> Any:
     """Return ``value`` as it is now, copied if it may change; does not wait for a device.
 
     A list or tuple of numbers becomes an array, any other a list of snapshots. What is no array,
-    such as a ``range``, a buffer or a table of pandas, becomes what NumPy makes of it.
+    such as a ``range`` or a table of pandas, becomes what NumPy makes of it.
 
     Raises:
         TypeError: It is a masked array, a traced one, or one that is spread over processes.
@@ -94,7 +94,7 @@ def snapshot(value: Any) -> Any:
 
 def _is_at_hand(value: Any) -> bool:
     """Whether ``value``, of no known library, is read without waiting for a device."""
-    # Tables of pandas and others have to_numpy; arrays of devices do not.
+    # Tables, as of pandas, have to_numpy; arrays of devices do not.
     is_host = isinstance(value, np.flatiter) or hasattr(value, "to_numpy")
     return is_host or not any(hasattr(value, name) for name in _READ_LATER)
 

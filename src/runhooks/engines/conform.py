@@ -16,7 +16,7 @@ Form: TypeAlias = tuple[tuple[int, ...], Any]
 
 
 def as_numbers(name: str, path: str, leaf: Any) -> np.ndarray[Any, Any]:
-    """Return a leaf of an initial value as an array; raise TypeError if it is not of numbers."""
+    """Return a leaf of an initial value as an array; TypeError if it is not of numbers."""
     check_unmasked(name, path, leaf)
     array = np.asarray(leaf)
     if array.dtype.hasobject or array.dtype.names or array.dtype.kind in "SUMm":
@@ -34,27 +34,26 @@ def check_unmasked(name: str, path: str, leaf: Any) -> None:
     if isinstance(leaf, np.ma.MaskedArray):
         raise TypeError(
             f"variable {describe(name, path)} cannot hold a masked array: give "
-            "array.filled(number), and the mask as an array of its own"
+            "array.filled(number), and the mask on its own"
         )
 
 
 def _cure(leaf: Any) -> str:
     if has_generator_state(leaf):
         return (
-            ": give it as a parameter of its own, rng=generator, or leave out a parameter called "
-            "rng, which then gets a fresh one in each run"
+            ": give it as a parameter of its own, rng=generator, or leave out the parameter rng, "
+            "which then gets a fresh one in each run"
         )
     if callable(leaf):
         return (
             ": hold its arrays in the variable and the rest in your function, as "
-            "equinox.partition(model, equinox.is_array) parts a model; rh.jax.graph takes it "
-            "whole"
+            "equinox.partition(model, equinox.is_array) does; rh.jax.graph takes a model whole"
         )
     return ""
 
 
 def check_structure(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
-    """Raise ValueError unless the leaves by path ``new`` have the paths of ``old``."""
+    """Raise ValueError unless ``new`` has the leaves of ``old``, by path."""
     if old.keys() != new.keys():
         missing, unexpected = sorted(old.keys() - new.keys()), sorted(new.keys() - old.keys())
         hint = "" if new else "; does the function return it?"
@@ -76,10 +75,9 @@ def check_leaf(name: str, path: str, old: Form, new: Form) -> None:
 
 
 def check_new_leaf(name: str, path: str, old: Form, new: Form) -> None:
-    """As ``check_leaf``, of what a run computed.
+    """As ``check_leaf``, of what a run computed: raises for a float of fewer bits, too.
 
-    Raises also for a float of fewer bits, which has been rounded. A single float32 may become a
-    float64: it may have been a number of Python.
+    But a single float32 may become a float64: it may have been a number of Python.
     """
     check_leaf(name, path, old, new)
     is_number = new[0] == () and str(new[1]).endswith("float32")
@@ -91,7 +89,7 @@ def check_new_leaf(name: str, path: str, old: Form, new: Form) -> None:
 
 
 def is_inexact(dtype: Any) -> bool:
-    """Return whether a dtype, maybe one of ml_dtypes, is of floats or complex numbers."""
+    """Return whether a dtype, maybe of ml_dtypes, is of floats or complex numbers."""
     try:
         found = np.dtype(dtype)
     except TypeError:  # that of a random key, say
@@ -100,7 +98,7 @@ def is_inexact(dtype: Any) -> bool:
 
 
 def number_as(name: str, path: str, number: float, dtype: Any) -> Any:
-    """Return a Python number as ``dtype``; raise ValueError if it does not fit."""
+    """Return a Python number as ``dtype``; ValueError if it does not fit."""
     takes_fractions = is_inexact(dtype)
     try:
         if isinstance(number, int) or takes_fractions:
@@ -113,11 +111,7 @@ def number_as(name: str, path: str, number: float, dtype: Any) -> Any:
 
 
 def fitted(name: str, value: Any, form: Form) -> np.ndarray[Any, Any]:
-    """Return a number, or an array of any library, as an array of ``form``.
-
-    Raises:
-        ValueError: If it does not fit.
-    """
+    """Return a number, or any array, as an array of ``form``; ValueError if it does not fit."""
     if isinstance(value, int | float) and not isinstance(value, np.generic):
         value = number_as(name, "", value, form[1])
     array = np.asarray(to_numpy(value))
@@ -127,10 +121,8 @@ def fitted(name: str, value: Any, form: Form) -> np.ndarray[Any, Any]:
 
 def _fits(dtype: Any, into: Any) -> bool:
     """Return whether values of ``dtype`` become ``into`` without loss."""
-    if dtype == into:
-        return True
     try:
-        return bool(np.can_cast(dtype, into, "safe"))
+        return bool(dtype == into or np.can_cast(dtype, into, "safe"))
     except TypeError:  # that of a random key, say
         return False
 

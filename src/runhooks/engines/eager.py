@@ -49,8 +49,8 @@ class EagerEngine(Engine):
 
         runhooks.engines.register_engine("cupy", CupyEngine)
 
-    Functions are called with copies of what variables hold (``arrays.snapshot``), which they may
-    change, and with arrays of the library in the place of NumPy's. What is fetched is a copy too.
+    Functions are called with copies of what variables hold, which they may change, and with arrays
+    of the library in the place of NumPy's. What is fetched is a copy too.
     """
 
     def bind(
@@ -75,10 +75,7 @@ class EagerEngine(Engine):
         """Note what is known about an ``error`` out of a run."""
 
     def evaluator(self, operations: Sequence[Operation]) -> Evaluate:
-        """Return a function that adds the outputs of ``operations`` to the values it is given.
-
-        It returns the variables' new values.
-        """
+        """Return what adds the outputs of ``operations`` to values, and returns new variables."""
         return partial(evaluate, self.ready(operations), self.conform)
 
     def ready(self, operations: Sequence[Operation]) -> list[Ready]:
@@ -86,16 +83,16 @@ class EagerEngine(Engine):
         return ready(operations, self.reader)
 
     def reader(self, op: Operation) -> ReadArgs:
-        """Return what reads the arguments of ``op``."""
+        """Return what reads the arguments of ``op``, with the engine's own arrays."""
         if op.type == UPDATE:
             return op.read_args
         read, constant = self.handed(op), self.constant
         return lambda values: tuple([constant(arg) for arg in read(values)])
 
     def handed(self, op: Operation) -> ReadArgs:
-        """Return what reads the arguments of ``op``, which its function may change."""
-        own = [(t, self._getter(t) if _is_held(t) or _is_key(t) else _same) for t in op.inputs]
-        if all(get is _same for _, get in own):
+        """Return what reads the arguments of ``op`` for a function that may change them."""
+        own = [(t, self._getter(t) if _is_held(t) or _is_key(t) else same) for t in op.inputs]
+        if all(get is same for _, get in own):
             return op.read_args
         read = op.read_args
         return lambda values: read({t: get(values[t]) for t, get in own})
@@ -113,15 +110,15 @@ class EagerEngine(Engine):
         return self.map_leaves(self._own_leaf, value)
 
     def own_key(self, key: Any) -> Any:
-        """Return a copy of a random key: no reader's draws may depend on another's."""
+        """Return a copy of a random key: no reader's draws depend on another's."""
         return copy.deepcopy(key)
 
     def fetched(self, tensor: Tensor) -> Callable[[Any], Any]:
-        """Return what makes of the value of ``tensor`` the one that is fetched."""
+        """Return what makes the fetched value of ``tensor``."""
         return self.own
 
     def array(self, value: Any) -> Any:
-        """Return a number, or an array of any library, as an array on the default device."""
+        """Return a number, or any array, as an array on the default device."""
         return self.arrays.from_numpy(np.asarray(value))
 
     def cast(self, new: Any, old: Any) -> Any:
@@ -143,7 +140,7 @@ class EagerEngine(Engine):
         return self.with_leaves(value, [self.initial_leaf(name, *leaf) for leaf in leaves])
 
     def initial_leaf(self, name: str, path: str, leaf: Any) -> Any:
-        """Return a copy of a leaf of an initial value; raise TypeError if it is not of numbers."""
+        """Return a copy of a leaf of an initial value; TypeError if it is not of numbers."""
         if self.arrays.owns(type(leaf)):
             return self.arrays.snapshot(leaf)
         self.check_initial_leaf(name, path, leaf)
@@ -186,7 +183,7 @@ class EagerEngine(Engine):
     def average(self, old: Any, new: Any, weight: Any) -> Any:
         if weight == 1 or not is_inexact(self.host_form(old)[1]):
             return self.arrays.snapshot(self.cast(new, old))
-        # Of the two forms the one that rounds less.
+        # Of two forms the one that rounds less.
         moved = old + (new - old) * weight if weight < 0.5 else new - (new - old) * (1 - weight)
         return self.cast(moved, old)
 
@@ -198,18 +195,17 @@ class EagerEngine(Engine):
 
     def add_to_sums(self, name: str, sums: Any, value: Any, weight: Any) -> Any:
         total, lost, count, _ = self.arrays.to_numpy(sums).tolist()
-        is_number = isinstance(weight, int | float)
-        added = weight if is_number else self._number(f"the weight of {name}", weight)
-        number = float(value) if isinstance(value, float) else self._number(name, value)
+        added, number = self._number(f"the weight of {name}", weight), self._number(name, value)
         if added:  # without examples, the value may be NaN
             total, lost = _compensated(total, lost, number * added)
         return self.array(np.array([total, lost, count + added, 0.0]))
 
     def _number(self, name: str, value: Any) -> float:
+        if isinstance(value, int | float):
+            return float(value)
         array = np.asarray(self.arrays.to_numpy(value))
         if array.size != 1:
-            shape = array.shape
-            raise ValueError(f"{name!r} must be a single number, got an array of shape {shape}")
+            raise ValueError(f"{name!r} must be a single number, got the shape {array.shape}")
         return float(array.reshape(()))
 
     def random_key(self, seed: int, stream: int, runs: Any) -> Any:
@@ -234,7 +230,7 @@ class EagerEngine(Engine):
         return self.arrays.snapshot(leaf) if self.arrays.owns(type(leaf)) else leaf
 
     def conform_leaf(self, name: str, path: str, old: Any, new: Any) -> Any:
-        """As ``conform``, for a leaf."""
+        """As ``conform``, of a leaf."""
         is_number = isinstance(new, int | float) and not isinstance(new, np.generic)
         if is_number and not old.shape:
             number = number_as(name, path, new, self.host_form(old)[1])
@@ -253,12 +249,13 @@ class EagerEngine(Engine):
             return tuple(array.shape), array.dtype
 
 
-def _same(value: Any) -> Any:
+def same(value: Any) -> Any:
+    """Return ``value``."""
     return value
 
 
 def _is_held(tensor: Tensor) -> bool:
-    """Return whether it is the old or the new value of a variable."""
+    """Whether it is the old or the new value of a variable."""
     return isinstance(tensor, Variable) or tensor.op.assigns is not None
 
 
@@ -271,6 +268,5 @@ def _compensated(total: Any, lost: Any, added: Any) -> tuple[Any, Any]:
     new = total + added
     if not math.isfinite(new):  # infinity lacks nothing
         return new, 0.0
-    if abs(total) >= abs(added):
-        return new, lost + ((total - new) + added)
-    return new, lost + ((added - new) + total)
+    large, small = (total, added) if abs(total) >= abs(added) else (added, total)
+    return new, lost + ((large - new) + small)

@@ -15,18 +15,14 @@ from runhooks.ranks import Group
 
 
 def default_graph() -> BaseGraph | None:
-    """Return TensorFlow's default graph, where it builds one; None where it is eager or absent."""
+    """Return TensorFlow's default graph; None where it is eager or absent."""
     theirs = _tensorflow()
     found: BaseGraph | None = None if theirs is None else theirs.current_graph()
     return found
 
 
 def graph_of(graph: Any) -> BaseGraph:
-    """Return ``graph``, of whatever framework, as hooks and session layers ask of it.
-
-    Raises:
-        TypeError: If it is not a graph.
-    """
+    """Return ``graph``, of whatever framework, as hooks ask of it; TypeError if it is none."""
     if isinstance(graph, BaseGraph):
         return graph
     theirs = _tensorflow()
@@ -37,11 +33,7 @@ def graph_of(graph: Any) -> BaseGraph:
 
 
 def session_of(session: Any) -> RawSession:
-    """Return ``session``, which a framework's own loop may run, as hooks ask of it.
-
-    Raises:
-        TypeError: If it is not a session.
-    """
+    """Return ``session``, of whatever framework, as hooks ask of it; TypeError if it is none."""
     if isinstance(session, RawSession):
         return session
     theirs = _tensorflow()
@@ -52,13 +44,13 @@ def session_of(session: Any) -> RawSession:
 
 
 def _tensorflow() -> Any:
-    """Return the module of TensorFlow's graphs; None if TensorFlow is not imported, or not yet."""
+    """Return the module of TensorFlow's graphs; None if it is not imported, or not yet."""
     if not hasattr(sys.modules.get("tensorflow"), "compat"):
         return None
     return importlib.import_module("runhooks.engines.tensorflow.graph")
 
 
-# By the module that a program has imported if it has joined a group of that framework.
+# By the module that a program in such a group has imported.
 _ADAPTERS = {
     "torch.distributed": "runhooks.engines.torch.group",
     "jax.distributed": "runhooks.engines.jax.group",
@@ -66,7 +58,7 @@ _ADAPTERS = {
 
 
 def find_group() -> Group | None:
-    """Return the group of several processes that a framework has joined; None if none has."""
+    """Return the group of several processes that a framework has joined, or None."""
     for module, adapter in _ADAPTERS.items():
         joined = sys.modules.get(module)
         # A module that is being imported lacks it.

@@ -351,7 +351,7 @@ def step_graph(
 
 def checked_outputs(outputs: Iterable[Any]) -> list[Names]:
     """Return ``outputs``, which must be different names, or tuples of names."""
-    if isinstance(outputs, str):
+    if isinstance(outputs, str) or not isinstance(outputs, Iterable):
         raise TypeError(f'outputs must be a list of names such as ["loss"], got {outputs!r}')
     checked: list[Names] = [
         check_name(it) if isinstance(it, str) else tuple(checked_outputs(it)) for it in outputs

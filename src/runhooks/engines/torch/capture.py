@@ -20,6 +20,7 @@ from torch.optim.optimizer import (
 
 from runhooks.arrays.torch import cloned, stored, whole
 from runhooks.engines.torch.objects import (
+    GLOBAL_NORM,
     RATE,
     TorchObjects,
     one_rate,
@@ -38,7 +39,7 @@ _log = logging.getLogger("runhooks")
 
 CAPTURED = cast(Tensor, "captured")  # a key among the values of a run
 
-GRADIENTS, ACTIVATIONS, GLOBAL_NORM = "gradients", "activations", "global_gradient_norm"
+GRADIENTS, ACTIVATIONS = "gradients", "activations"
 
 _NEEDS_STEP = 'fetch it together with a step, such as "train_op"'
 
@@ -57,31 +58,32 @@ class Capture:
 
     def check_without_step(self) -> None:
         names = [f"{GRADIENTS}/{name}" for name in self._names[GRADIENTS]]
-        names += [GLOBAL_NORM] * bool(self._names[GLOBAL_NORM])
-        if names:
-            raise ValueError(f"{names[0]!r} exists only in a run that makes a step: {_NEEDS_STEP}")
+        if names or self._names[GLOBAL_NORM]:
+            name = [*names, GLOBAL_NORM][0]
+            raise ValueError(f"{name!r} exists only in a run that makes a step: {_NEEDS_STEP}")
 
     @contextmanager
     def install(self) -> Iterator[Captured]:
-        """Capture inside the ``with`` block; ValueError for the gradient of a frozen parameter."""
+        """Capture inside the ``with`` block; ValueError for a frozen parameter."""
         targets = {name: self._parameters(name) for name in self._names[GRADIENTS]}
         captured = Captured(self._objects, targets, norm=bool(self._names[GLOBAL_NORM]))
         with ExitStack() as installed:
             if "torch._dynamo" in sys.modules:
                 installed.enter_context(torch.compiler.set_stance(self._stance()))
             if targets or self._names[GLOBAL_NORM]:
-                before = register_optimizer_step_pre_hook(captured.take_gradients)
+                # A closure computes what the optimizer applies.
+                before = register_optimizer_step_pre_hook(captured.gradient_taker(False))
+                after = register_optimizer_step_post_hook(captured.gradient_taker(True))
                 installed.callback(before.remove)
-                after = register_optimizer_step_post_hook(captured.take_gradients_of_closure)
                 installed.callback(after.remove)
             for name in self._names[ACTIVATIONS]:
                 module = self._objects.find(name)
-                handle = module.register_forward_hook(captured.taker_of_activation(name))
+                handle = module.register_forward_hook(captured.activation_taker(name))
                 installed.callback(handle.remove)
             yield captured
 
     def _stance(self) -> str:
-        """Return how compiled code runs so that hooks are called, and nothing is recompiled."""
+        """Return how compiled code calls hooks without being recompiled."""
         if self._names[ACTIVATIONS] or any(_is_compiled(step) for step in self._steps):
             self._log_eager()
             return "force_eager"
@@ -103,8 +105,7 @@ class Capture:
         if not isinstance(found, nn.Module):
             if not found.requires_grad:
                 raise ValueError(
-                    f"{GRADIENTS + '/' + name!r}: {name!r} is frozen (requires_grad is False), "
-                    "and gets no gradient"
+                    f"{GRADIENTS + '/' + name!r}: the parameter is frozen, requires_grad is False"
                 )
             return {"": found}
         return dict(found.named_parameters(remove_duplicate=False))
@@ -124,15 +125,14 @@ class Captured:
         self._has_stepped = False
         self._activations: dict[str, Any] = {}
 
-    def take_gradients(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        """Copy what ``optimizer`` is about to apply."""
-        if not _has_closure(args, kwargs):
-            self._take_gradients(optimizer)
+    def gradient_taker(self, with_closure: bool) -> Any:
+        """Return a hook that copies what an optimizer applies, called with a closure or not."""
 
-    def take_gradients_of_closure(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        """Copy what ``optimizer`` has applied, if its closure has computed it."""
-        if _has_closure(args, kwargs):
-            self._take_gradients(optimizer)
+        def take(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+            if (len(args) > 1 or kwargs.get("closure") is not None) is with_closure:
+                self._take_gradients(optimizer)
+
+        return take
 
     def _take_gradients(self, optimizer: Optimizer) -> None:
         self._has_stepped = True
@@ -149,7 +149,7 @@ class Captured:
                     norm = _norm_of(p.grad)
                     self._norms[key] = norm if scale is None else norm / scale
 
-    def taker_of_activation(self, name: str) -> Any:
+    def activation_taker(self, name: str) -> Any:
         def take(module: nn.Module, args: Any, output: Any) -> None:
             self._activations[name] = nest.map_leaves(cloned, output)
 
@@ -208,15 +208,11 @@ class Captured:
         return list({id(p): p for module in modules for p in module.parameters()}.values())
 
     def _are_cleared(self) -> bool:
-        """Whether gradients were cleared that no optimizer has applied, as a GradScaler may."""
+        """Whether gradients were cleared unapplied, as a GradScaler may."""
         if self._has_stepped:
             return False
         held = updated_by(self._objects.optimizers().values())
         return all(p.grad is None for p in held or self._parameters())
-
-
-def _has_closure(args: Any, kwargs: Any) -> bool:
-    return len(args) > 1 or kwargs.get("closure") is not None
 
 
 def _is_compiled(step: Any) -> bool:
@@ -250,7 +246,7 @@ class ObjectTensors(NamedValues):
         self._carried: dict[str, frozenset[str]] = {}  # the paths in each
 
     def carry(self, name: str, tensor: Tensor, paths: frozenset[str]) -> None:
-        """Let ``name`` mean ``tensor``, and names below it what it has at ``paths``."""
+        """Let ``name`` mean ``tensor``, and ``"<name>/<path>"`` its parts at ``paths``."""
         self.add(name, tensor)
         self._carried[name] = paths
 
@@ -322,7 +318,7 @@ class ObjectTensors(NamedValues):
             kind = "an optimizer" if name in optimizers else f"a {type(found).__name__}"
             there_is = [it for it in (f"{name}/{RATE}", f"{name}/scale") if self.has(it)]
             near = f"; there is {there_is[0]!r}" if there_is else ""
-            raise ValueError(f"{name!r} is {kind} and has no value to fetch{near}")
+            raise ValueError(f"{name!r} is {kind}, without a value to fetch{near}")
         if name in self.defaulted:
             near = to_feed(name)
         elif name == RATE and len(optimizers) > 1:

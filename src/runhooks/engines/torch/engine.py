@@ -36,14 +36,11 @@ _MEMORY = {
 def _single(name: str, value: Any) -> torch.Tensor:
     tensor = torch.as_tensor(value).detach()
     if tensor.numel() != 1:
-        raise ValueError(
-            f"{name!r} must be a single number, got a tensor of shape {tuple(tensor.shape)}"
-        )
+        raise ValueError(f"{name!r} must be a single number, got the shape {tuple(tensor.shape)}")
     if tensor.is_complex():
         raise TypeError(f"{name!r} must be a real number, got {tensor.dtype}")
-    if not tensor.is_floating_point():
-        tensor = tensor.double()
-    return tensor.reshape(()) if tensor.ndim else tensor
+    tensor = tensor.reshape(())
+    return tensor if tensor.is_floating_point() else tensor.double()
 
 
 @cache
@@ -74,8 +71,8 @@ class TorchEngine(EagerEngine):
     def leaves(self, value: Any) -> dict[str, Any]:
         if isinstance(value, torch.nn.Module):
             raise TypeError(
-                f"a variable cannot hold a {type(value).__name__}, which is changed in place: give "
-                "it to rh.torch.graph(...) by name, or take dict(module.named_parameters())"
+                f"a variable cannot hold a {type(value).__name__}, which changes in place: give it "
+                "to rh.torch.graph(...) by name, or take dict(module.named_parameters())"
             )
         return super().leaves(value)
 
@@ -100,7 +97,7 @@ class TorchEngine(EagerEngine):
 
     def wide(self, leaf: torch.Tensor) -> torch.Tensor:
         is_short = leaf.is_floating_point() and leaf.element_size() < 4
-        return leaf.detach().to(torch.float32) if is_short else leaf.detach().clone()
+        return leaf.detach().to(torch.float32 if is_short else leaf.dtype, copy=True)
 
     def new_sums(self) -> torch.Tensor:
         return torch.zeros(2, dtype=torch.float64)
@@ -111,7 +108,7 @@ class TorchEngine(EagerEngine):
         if value.device.type == "mps":  # it has no float64
             value = value.cpu()
         if sums.device != value.device:
-            sums = sums.to(value.device, non_blocking=True)  # they stay there for the epoch
+            sums = sums.to(value.device, non_blocking=True)  # for the epoch
         one = _one(value.dtype, value.device)
         # Without examples, the value may be NaN.
         if isinstance(weight, int | float):
@@ -139,12 +136,12 @@ class TorchEngine(EagerEngine):
     def memory(self) -> dict[str, int]:
         if not torch.cuda.is_available():
             return {}
-        stats = {f"cuda:{i}": torch.cuda.memory_stats(i) for i in range(torch.cuda.device_count())}
+        stats = map(torch.cuda.memory_stats, range(torch.cuda.device_count()))
         return {
-            f"{device}/{name}": its_stats[key]
-            for device, its_stats in stats.items()
+            f"cuda:{i}/{name}": of_device[key]
+            for i, of_device in enumerate(stats)
             for name, key in _MEMORY.items()
-            if its_stats.get("reserved_bytes.all.peak")  # in use by this process
+            if of_device.get("reserved_bytes.all.peak")  # in use by this process
         }
 
     def details(self) -> dict[str, str]:
@@ -175,7 +172,7 @@ def module_graph(
     """Return the ``GraphDef`` of ``module``, called with ``inputs``, and a ``RunMetadata`` of it.
 
     Raises:
-        ImportError: TensorBoard, whose messages torch makes, is not installed.
+        ImportError: TensorBoard, which torch needs, is not installed.
         RuntimeError: The module cannot be traced.
     """
     from torch.utils.tensorboard._pytorch_graph import graph
@@ -193,7 +190,7 @@ class Averages:
     """Moving averages of tensors, an object that checkpoints hold.
 
     Args:
-        tensors: Parameters and buffers by name. One that has several names is averaged once.
+        tensors: Parameters and buffers by name, some maybe by several.
         parts: The names by which these were asked for.
     """
 
@@ -202,7 +199,7 @@ class Averages:
         pairs = {id(tensor): (ENGINE.wide(tensor), tensor) for tensor in tensors.values()}
         self._averages = {name: pairs[id(tensor)][0] for name, tensor in tensors.items()}
         self._pairs = list(pairs.values())
-        # Torch moves many tensors at once, of one kind.
+        # Torch moves many at once, of one kind.
         self._kinds: dict[bool, list[tuple[torch.Tensor, torch.Tensor]]] = {}
         self._others: list[tuple[torch.Tensor, torch.Tensor]] = []
         for average, tensor in self._pairs:
@@ -216,7 +213,7 @@ class Averages:
 
     @torch.no_grad()
     def update(self, weight: float) -> None:
-        """Move the averages towards the tensors; ``weight`` 1: all the way."""
+        """Move the averages towards the tensors, by a share of the way."""
         for average, tensor in self._pairs if weight == 1 else self._others:
             average.copy_(tensor)
         for pairs in self._kinds.values():
@@ -228,8 +225,8 @@ class Averages:
     @contextmanager
     def in_place(self) -> Iterator[None]:
         """Give the tensors their averages inside the ``with`` block."""
-        before = [tensor.detach().clone() for _, tensor in self._pairs]
-        # Not counted as changes of the tensors: they get their own values back.
+        before = [cloned(tensor) for _, tensor in self._pairs]
+        # Not counted as changes of the tensors, as they get their values back.
         try:
             for average, tensor in self._pairs:
                 tensor.data.copy_(average)

@@ -64,33 +64,20 @@ def _used_by(fn: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
 class Graph(ValueGraph):
     """A graph of several steps: your own functions, added with ``step``, which change ``objects``.
 
-    Checkpoints hold the states of the objects and of the random generators of torch (CPU and
-    CUDA), NumPy and Python, and the gradients that no optimizer has applied yet.
-
-    Everything with a name can be fetched in any run, by any hook, and ``graph[name]`` is its
-    tensor:
-
-    - ``"loss"``: an output of a step;
-    - ``"model/conv1.weight"``: a parameter or a buffer, as before the run; ``"model/conv1"``: all
-      of a module, in a dict;
-    - ``"gradients/model/conv1.weight"``: a gradient as the optimizer was about to apply it, or as
-      the step has left it if it called none; ``"gradients/model"``; ``"global_gradient_norm"``;
-    - ``"activations/model/conv1"``: what a submodule returned in its last call;
-    - ``"optimizer/learning_rate"``, or ``"learning_rate"`` if there is one optimizer: a number, or
-      a list of one for each group where these differ; ``"optimizer/learning_rate/1"``: of a group;
-    - ``"scaler/scale"`` of a ``GradScaler``, which waits for its device.
+    Whatever has a name, such as ``"loss"``, ``"model/conv1.weight"`` or
+    ``"gradients/model/conv1.weight"``, can be fetched in any run, and ``graph[name]`` is its
+    tensor: ``docs/pytorch.md`` lists the names.
 
     A function of ``rh.call`` leaves random generators and the modes of modules as they were, unless
-    a step or an assignment needs its value; a thread that draws meanwhile needs a generator of its
-    own.
+    a step or an assignment needs its value.
 
     Args:
         device: Where the steps compute, such as ``"cuda"``. Modules are moved there now, and each
-            batch when it is drawn or fed, without blocking. None: everything stays where it is.
+            batch when it is drawn or fed. None: everything stays where it is.
         steps_per_epoch: As for ``rh.inputs``.
-        **objects: What the steps change, by name (letters, digits and ``_``): modules, optimizers,
-            schedulers, gradient scalers, loaders; anything with ``state_dict`` and
-            ``load_state_dict``, or ``get_state`` and ``set_state``, such as a ``torch.Generator``.
+        **objects: What the steps change, by name (letters, digits and ``_``): anything with
+            ``state_dict`` and ``load_state_dict``, or ``get_state`` and ``set_state``, such as
+            modules, optimizers, schedulers, and a ``torch.Generator``.
 
     Raises:
         TypeError: For an object without these methods.
@@ -136,7 +123,7 @@ class Graph(ValueGraph):
         return called
 
     def check_new(self, argument: str, name: str) -> None:
-        """Raise ValueError if ``name``, under the scope, is the name of a value of an object."""
+        """Raise ValueError if ``name``, under the scope, is that of a value of an object."""
         if self.values.has(self.scope + name):
             raise ValueError(
                 f"{argument} must not be a name that fetches a value of an object, got {name!r}"
@@ -148,7 +135,7 @@ def _checked_device(device: torch.device | str | int) -> torch.device:
         return torch.device(device)
     except (RuntimeError, TypeError) as error:
         raise ValueError(
-            f"device must be a device of torch, such as 'cuda' or 'cpu', got {device!r}: "
+            f"device must be a device of torch, such as 'cuda', got {device!r}: "
             f"{str(error).splitlines()[0]}"
         ) from None
 
@@ -164,11 +151,9 @@ def graph(
     device: torch.device | str | int | None = None,
     **objects: Any,
 ) -> Graph:
-    """Turn your own train step, unchanged, into a graph with the operation ``"train_op"``.
+    """Turn your own train step, unchanged, into a graph: a ``Graph(**objects)`` with one ``step``.
 
         graph = rh.torch.graph(train_step, ["loss"], model=model, optimizer=optimizer)
-
-    This is a ``Graph(**objects)`` with one ``step``.
 
     Args:
         fn: Your own function, which changes the objects in place and returns its outputs, by name
@@ -176,21 +161,16 @@ def graph(
         outputs: Names of the outputs that others may fetch; with values that the step returns anew,
             as for ``rh.graph``.
         name: The name of the operation that makes a step and increases the global step.
-        data: The source of the parameters of ``fn`` without a default, as for ``rh.inputs``, such
-            as a loader. An element is a tuple in their order, or has their names. None: each is a
-            placeholder with its name. A parameter called ``step`` or ``global_step`` receives the
-            global step; ``key`` or ``rng``, a fresh ``torch.Generator`` in each run; one with the
-            name of an object, that object.
-        epochs: How many times to go through ``data``, if it can be iterated again. None: forever.
+        data: The source of the parameters of ``fn`` without a default, as for ``rh.inputs``. An
+            element is a tuple in their order, or has their names. None: each is a placeholder with
+            its name.
+        epochs: How many times to go through ``data``. None: forever.
         steps_per_epoch: How many steps count as an epoch, where ``data`` do not tell.
         device: As for ``Graph``.
         **objects: What the step changes, as for ``Graph``. And values that it carries from run to
-            run, such as ``hidden=torch.zeros(1, 4, 8)``: tensors, numbers, arrays of NumPy, and
-            trees of these. It receives them by its parameters of these names, in the kinds given
-            here, and returns them anew: first, in the order of the parameters, or by name in a
-            dict. They are stored detached, and fetched as they were before the run. Or functions
-            that return such values, called at each start and when the graph is made; or a tensor,
-            as ``noise=lambda: rh.placeholder_with_default(0.0)``.
+            run, such as ``hidden=torch.zeros(1, 4, 8)``; functions that return such values, called
+            at each start and when the graph is made, or that return a tensor of the graph, as
+            ``noise=lambda: rh.placeholder_with_default(0.0)``.
 
     Raises:
         TypeError, ValueError: As ``Graph`` and ``step``; for a value that is no parameter of
@@ -214,11 +194,12 @@ def _is_maker(it: Any) -> bool:
 
 def _tensors_made(made: Graph, values: Mapping[str, Any]) -> set[str]:
     """Let parameters whose functions return tensors mean these; return their names."""
-    found = {key: _looked_at(key, it) for key, it in values.items() if _is_maker(it)}
-    tensors = {key: it for key, it in found.items() if isinstance(it, Tensor)}
-    for key, tensor in tensors.items():
-        made.values.add(key, tensor)
-    return set(tensors)
+    tensors = set()
+    for key, it in values.items():
+        if _is_maker(it) and isinstance(found := _looked_at(key, it), Tensor):
+            made.values.add(key, found)
+            tensors.add(key)
+    return tensors
 
 
 def _looked_at(key: str, make: Callable[[], Any]) -> Any:
@@ -233,7 +214,7 @@ def _looked_at(key: str, make: Callable[[], Any]) -> Any:
     if not isinstance(found, Tensor) and not is_carried(found):
         raise TypeError(
             f"{key} is a function that returns {with_article(type(found).__name__)}, not values or "
-            "a tensor of the graph: give a module itself, which all sessions share"
+            "a tensor: give a module itself, which all sessions share"
         )
     return found
 
@@ -254,13 +235,12 @@ def step(
 
     Args:
         fn: As for ``rh.torch.graph``.
-        outputs: As for ``rh.torch.graph``; an output is named ``"<name>/<output>"`` if an earlier
-            step has one of its name.
+        outputs: As for ``rh.torch.graph``; one that an earlier step has, too, is named
+            ``"<name>/<output>"``.
         name: The name of the operation.
         args: The arguments of ``fn``, as for ``rh.call``. None: as for ``rh.torch.graph``; steps
             share placeholders, and the key of a run.
-        counts: Whether a run of this step increases the global step: False for micro-steps that
-            accumulate gradients.
+        counts: Whether the step increases the global step.
         data: As for ``rh.torch.graph``; each run of this step draws an element.
         epochs: As for ``rh.torch.graph``.
 
@@ -274,11 +254,10 @@ def step(
     within = get_default_graph()
     if not isinstance(within, Graph):
         raise TypeError(
-            f"step needs a graph of rh.torch.Graph(model=model, ...) as the default graph, "
-            f"got {within!r}"
+            f"the default graph must be an rh.torch.Graph(model=model, ...), got {within!r}"
         )
     if args is not None and data is not None:
-        raise ValueError("args must be left out where data are given: these are what fn is given")
+        raise ValueError("args must be left out where data are given")
     return _add_step(within, fn, outputs, name, args=args, data=data, epochs=epochs, counts=counts)
 
 
@@ -294,7 +273,7 @@ def _add_step(
     epochs: int | None = 1,
     counts: bool = True,
 ) -> Operation:
-    wanted = _checked_names(within, fn, name, outputs)
+    wanted = _checked_names(within, fn, name, checked_outputs(outputs))
     if isinstance(args, Tensor):
         raise TypeError(f"args must be a list of what to call fn with, got {args!r}: write [args]")
     if args is not None:
@@ -350,7 +329,7 @@ def _add_carrying_step(
     data: Any,
     epochs: int | None,
 ) -> None:
-    """Add a step that takes ``values`` and returns them anew, and what stores these."""
+    """Add a step that takes ``values`` and returns them anew."""
     named = checked_outputs(outputs)
     wanted = _checked_names(within, fn, name, [it for it in nest.leaves(named) if it not in values])
     called, parameters = _called(within, fn, {*values, *tensors})
@@ -359,7 +338,7 @@ def _add_carrying_step(
     variables: dict[str, Variable] = {}
     for key, it in values.items():
         initial = kept(first[key], put)
-        begin = partial(_begun_with, it, put) if _is_maker(it) else initial
+        begin = partial(lambda make: kept(make(), put), it) if _is_maker(it) else initial
         variables[key] = Variable(begin, name=key, trainable=False)
         paths = frozenset(paths_below(initial, within.engine.children))
         within.values.carry(within.scope + key, variables[key], paths)
@@ -385,41 +364,29 @@ def _add_carrying_step(
     _add_outputs(within, fn, op, wanted, name, stored)
 
 
-def _begun_with(make: Callable[[], Any], put: Callable[[Any], Any] | None) -> Any:
-    return kept(make(), put)
-
-
 def _checked_names(
-    within: Graph, fn: Callable[..., Any], name: str, outputs: Iterable[str]
+    within: Graph, fn: Callable[..., Any], name: str, outputs: list[Any]
 ) -> list[str]:
     if not callable(fn):
         raise TypeError(f"fn must be a callable, got {fn!r}")
-    if isinstance(outputs, str) or not isinstance(outputs, Iterable):
-        raise TypeError(f'outputs must be a list of names such as ["loss"], got {outputs!r}')
-    outputs = [check_name(output) for output in outputs]
     if within.has_operation(within.scope + check_name(name)):
         raise ValueError(f"name must be new, got {name!r}: the graph has one of that name")
-    if len(set(outputs)) < len(outputs):
-        raise ValueError(f"outputs must be different names, got {outputs}")
     within.check_new("name", name)
     for output in outputs:
-        within.check_new("outputs", output)
+        within.check_new("outputs", check_name(output))
     return outputs
 
 
 def _called(
     within: Graph, fn: Callable[..., Any], states: Collection[str]
 ) -> tuple[Callable[..., Any], list[inspect.Parameter]]:
-    """Return ``fn`` with the objects it takes by name, and the parameters that are left.
-
-    ``states`` are given whatever their defaults.
-    """
+    """Return ``fn`` with its objects bound, and the parameters left, with ``states``."""
     parameters = given_parameters(fn, states)
     for name, parameter in inspect.signature(fn).parameters.items():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             raise TypeError(
-                f"fn must take its inputs as plain parameters, got {parameter} in {fn!r}: "
-                "give args, the tensors to call it with"
+                f"fn must take plain parameters, got {parameter} in {fn!r}: give args, the tensors "
+                "to call it with"
             )
         if name not in [it.name for it in parameters]:
             within.values.defaulted.add(within.scope + name)
@@ -436,7 +403,7 @@ def _tensors(
     data: Any,
     epochs: int | None,
 ) -> tuple[Tensor, ...]:
-    """Return the arguments of a step: drawn from ``data``, or placeholders that steps share."""
+    """Return the arguments of a step, drawn from ``data``, or placeholders."""
     in_order = [it.name for it in parameters]
     for name in in_order:
         within.check_new("a parameter of fn", name)

@@ -27,7 +27,7 @@ _ABSENT = "\0"
 _DOOR, _WELCOME = "runhooks/door", "runhooks/welcome/"
 _QUEUES = "queues-"  # in a door: the store has them
 _CONNECTIONS = 3  # of a rank to the store: torch's own, and two of ours
-_OTHER_FILES = 256  # that the host of the store has open besides
+_OTHER_FILES = 256  # of the host of the store
 
 _log = logging.getLogger("runhooks")
 
@@ -37,13 +37,11 @@ _abort = attrgetter("_abort_process_group")(distributed.distributed_c10d)
 
 
 class TorchGroup(Group):
-    """Ranks that share a store of ``torch.distributed``, used through connections of their own.
+    """Ranks that share a store of ``torch.distributed``; each thread has a connection of its own.
 
-    A request blocks its connection until it is answered, so each thread has one of its own.
-
-    Ranks that are started again may get the store of those before, with all keys in it. So rank 0
-    hangs out a *door*, where all keys of this group begin, and nothing there is believed before
-    rank 0 has answered what this rank alone has said.
+    Ranks that are started again may get the store of those before, with all its keys. So rank 0
+    hangs out a *door*, with which all keys of this group begin, and nothing there is believed
+    before rank 0 has answered the word of this rank.
     """
 
     runtime: ClassVar[str] = "torch.distributed"
@@ -54,8 +52,7 @@ class TorchGroup(Group):
         self._door = ""
         self._of_thread = _OfThread()
         if rank == 0:
-            is_hosted_by_launcher = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-            make_room(_CONNECTIONS * size, is_hosted_by_launcher)
+            make_room(_CONNECTIONS * size, os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True")
 
     @property
     def has_entered(self) -> bool:
@@ -80,11 +77,7 @@ class TorchGroup(Group):
         self._door = door
 
     def _find(self, inbox: str, word: str) -> str:
-        """Return the door of rank 0.
-
-        At one that was there before rank 0 finds this rank: it looks there once it has hung out its
-        own, and this rank looks for another once it has said its word.
-        """
+        """Return the door of rank 0, which looks at the one before once it has a new one."""
         found = self.store_listen(_DOOR)
         while True:
             self.store_set(f"{found}hello/{self.rank}", word)
@@ -172,8 +165,7 @@ class TorchGroup(Group):
             yield self._of_thread.store
         except torch.distributed.DistError as error:
             raise UnavailableError(
-                "the store of torch.distributed cannot be reached any more, its host may have "
-                f"ended: {error}"
+                f"the store of torch.distributed is gone, its host may have ended: {error}"
             ) from error
 
 
@@ -184,7 +176,7 @@ class _OfThread(threading.local):
 def make_room(connections: int, is_elsewhere: bool) -> None:
     """Let this process open ``connections`` and some files more, or warn of its limit.
 
-    ``is_elsewhere``: the process that has started this one hosts the store, with the same limit.
+    ``is_elsewhere``: the launcher hosts the store, with the same limit.
     """
     needed = connections + _OTHER_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

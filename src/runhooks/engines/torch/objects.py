@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader
 
 from runhooks import arguments
 from runhooks.arrays.shards import Share, loaded_from, to_host
-from runhooks.arrays.torch import ARRAYS, form, is_distributed
+from runhooks.arrays.torch import ARRAYS, cloned, form, is_distributed
 from runhooks.checkpoint.names import saved_averages
 from runhooks.engines.conform import fitted
 from runhooks.engines.torch.engine import Averages
@@ -33,6 +33,7 @@ from runhooks.engines.torch.states import (
     names_in,
     sharded_tensors,
     split,
+    takes_seed,
     tensor_of,
     unwrapped,
 )
@@ -45,6 +46,7 @@ from runhooks.near_names import suggestion
 _log = logging.getLogger("runhooks")
 
 RATE = "learning_rate"
+GLOBAL_NORM = "global_gradient_norm"
 _PARAMETERS = "parameters"  # of each group, by name, beside the state of an optimizer
 
 Optimizers = Mapping[str, Optimizer]
@@ -53,10 +55,10 @@ Part = torch.Tensor | dict[str, Any]  # or the group of an optimizer, whose rate
 
 
 def rate_groups(optimizers: Optimizers, name: str) -> dict[str, dict[str, Any]]:
-    """Return the groups whose learning rates are called ``name``, by name.
+    """Return the groups whose learning rates ``name`` means, by name.
 
-    ``"adam/learning_rate"`` is that of all groups, ``"adam/learning_rate/0"`` that of the first;
-    for the only optimizer there is, ``"adam/"`` may be left out.
+    ``"adam/learning_rate"``: all; ``"adam/learning_rate/0"``: the first; ``"adam/"`` may be left
+    out if there is no other optimizer.
     """
     if name.partition("/")[0] == RATE and len(optimizers) == 1:
         name = f"{next(iter(optimizers))}/{name}"
@@ -70,16 +72,14 @@ def rate_groups(optimizers: Optimizers, name: str) -> dict[str, dict[str, Any]]:
 
 def rate_in(group: Mapping[str, Any]) -> Any:
     """Return the learning rate of a group as it is now."""
-    rate = group["lr"]
-    return rate.detach().clone() if isinstance(rate, torch.Tensor) else rate
+    return cloned(group["lr"])
 
 
 def one_rate(rates: Sequence[Any]) -> Any:
-    """Return one for the learning rates of several groups, or a list if they differ."""
+    """Return one for the learning rates of several groups, or a list if they may differ."""
     # Comparing tensors would wait for their device.
     may_differ = len(rates) > 1 and any(isinstance(rate, torch.Tensor) for rate in rates)
-    is_one = not may_differ and all(rate == rates[0] for rate in rates[1:])
-    return rates[0] if is_one else list(rates)
+    return rates if may_differ or any(rate != rates[0] for rate in rates[1:]) else rates[0]
 
 
 def tensors_in(module: nn.Module) -> dict[str, torch.Tensor]:
@@ -108,22 +108,15 @@ def _assigner(name: str, part: Part, value: Any) -> Callable[[], None]:
     return assign
 
 
-_RESERVED = {
-    "activations",
-    "global_gradient_norm",
-    "global_step",
-    "gradients",
-    RATE,
-    RANDOM_STATES,
-}
+_RESERVED = {"activations", GLOBAL_NORM, "global_step", "gradients", RATE, RANDOM_STATES}
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 
 def warn_of_optimizer(step: str, what: str, name: str) -> None:
     """Log that ``step`` uses an optimizer that is not given."""
     _log.warning(
-        "the step %r uses the optimizer %r, which is no object of the graph, so checkpoints do not "
-        "hold its state: give it too, such as %s=%s",
+        "the step %r uses the optimizer %r, which is no object of the graph, so no checkpoint "
+        "holds its state: give it too, such as %s=%s",
         *(step, what, name.rpartition(".")[2], name),
     )
 
@@ -150,13 +143,12 @@ class TorchObjects:
         self.steps: dict[str, Callable[..., Any]] = {}
         self.begun = 0  # steps
         self._settled = 0
-        # Held while a function is called that preserves these: an evaluation in another thread must
-        # neither begin nor end meanwhile.
+        # Held while a function that preserves these is called: no other evaluation begins or ends.
         self.calling = threading.RLock()
         self._is_preserving = False
         self.has_logged_eager = False  # in this session, as the next
         self._has_logged_unexchanged = False
-        self._to_check = self.modules()  # those that no step has left in evaluation mode
+        self._to_check = self.modules()  # which no step has left in evaluation mode
 
     def __repr__(self) -> str:
         return ", ".join(self._objects) or "no objects"
@@ -189,7 +181,7 @@ class TorchObjects:
                         module.training = training
 
     def find(self, name: str) -> Any:
-        """Return the module, parameter or buffer ``"<object>/<path>"``, or the object, or None."""
+        """Return the object ``name``, or the part ``"<object>/<path>"`` of a module, or None."""
         owner, slash, path = name.partition("/")
         found = self._objects.get(owner)
         if not slash:
@@ -201,7 +193,7 @@ class TorchObjects:
         return None
 
     def tensors(self, name: str) -> dict[str, torch.Tensor]:
-        """Return the parameters and buffers called ``name``, or in the module of that name."""
+        """Return the parameter or buffer ``name``, or those in the module of that name."""
         found = self.find(name)
         if isinstance(found, torch.Tensor):
             return {name: found}
@@ -228,7 +220,7 @@ class TorchObjects:
         return ValueError(f"no part of an object is named {name!r}{near}")
 
     def is_spread(self, name: str) -> bool:
-        if name == "global_gradient_norm":
+        if name == GLOBAL_NORM:
             return any(map(_is_spread, self.modules().values()))
         return _is_spread(self.find(name.removeprefix("gradients/")))
 
@@ -239,20 +231,19 @@ class TorchObjects:
         """Log what steps change and no checkpoint holds."""
         if not self._objects:
             _log.warning(
-                "the graph has no objects, so its checkpoints hold nothing of what its steps "
-                "change: give them, such as model=model, optimizer=optimizer"
+                "the graph has no objects, so its checkpoints hold nothing that steps change: give "
+                "them, such as model=model, optimizer=optimizer"
             )
         for name, optimizer in self.optimizers().items():
-            held = {id(it) for module in self.modules().values() for it in module.parameters()}
-            if any(id(it) not in held for it in updated_by([optimizer])):
+            if any(None in group for group in self._parameters_of(optimizer)):
                 _log.warning(
-                    "%r updates parameters of a module that is no object of the graph, so "
-                    "checkpoints do not hold them: give the module too, such as model=model",
+                    "%r updates parameters of a module that is no object of the graph, so no "
+                    "checkpoint holds them: give the module too, such as model=model",
                     name,
                 )
 
     def check_optimizers(self, step: str, optimizers: Iterable[Optimizer]) -> None:
-        """Log, once for each, which of ``optimizers`` that ``step`` has called are not given."""
+        """Log, once for each, which of ``optimizers``, called by ``step``, are not given."""
         for it in optimizers:
             if self.pending_gradients.know(it) and it not in self._held_optimizers():
                 warn_of_optimizer(step, type(it).__name__, "optimizer")
@@ -265,26 +256,20 @@ class TorchObjects:
         return [it for it in nest.leaves(held) if isinstance(it, Optimizer)]
 
     def check_modes(self) -> None:
-        """Log, once for each module that is trained, that a step leaves it in eval mode."""
-        for name, module in self._to_check.items():
-            if not module.training:
-                del self._to_check[name]
-                if self._is_updated(module):
-                    _log.warning(
-                        "%r is in evaluation mode after a step, and so was trained without dropout "
-                        "and batch statistics unless the step itself sets the mode: call train() "
-                        "on it before the training, and after what calls eval() between steps",
-                        name,
-                    )
-                return  # the next step looks at the others
-
-    def _is_updated(self, module: nn.Module) -> bool:
-        updated = set(map(id, updated_by(self.optimizers().values())))
-        return any(id(it) in updated for it in module.parameters())
+        """Log, once for each, which modules are trained in evaluation mode."""
+        for name in [name for name, it in self._to_check.items() if not it.training]:
+            module = self._to_check.pop(name)
+            updated = set(map(id, updated_by(self.optimizers().values())))
+            if not updated.isdisjoint(map(id, module.parameters())):
+                _log.warning(
+                    "%r is in evaluation mode after a step: unless the step sets the mode, it is "
+                    "trained without dropout and batch statistics; call train() on it before the "
+                    "training, and after each eval() between steps",
+                    name,
+                )
 
     def optimizers(self) -> dict[str, Optimizer]:
-        kind = Optimizer
-        return {name: it for name, it in self._objects.items() if isinstance(it, kind)}
+        return {name: it for name, it in self._objects.items() if isinstance(it, Optimizer)}
 
     @property
     def names(self) -> list[str]:
@@ -309,15 +294,15 @@ class TorchObjects:
         return to_host(ARRAYS.to_host, tensors, sharded, into), states
 
     def _check_exchanged(self) -> None:
-        """Log, once in a session, that no checkpoint can hold the gradients of a module."""
+        """Log, once in a session, which gradients no checkpoint can hold."""
         for name, module in self.modules().items():
             if self._has_logged_unexchanged or not any(map(is_unexchanged, module.modules())):
                 continue
             self._has_logged_unexchanged = True
             _log.warning(
                 "a checkpoint is saved without the gradients of %r that FSDP has not exchanged "
-                "between ranks yet, after set_requires_gradient_sync(False): accumulate within one "
-                "step, or exchange in every micro-batch",
+                "yet, after set_requires_gradient_sync(False): accumulate within one step, or "
+                "exchange in every micro-batch",
                 name,
             )
 
@@ -347,8 +332,8 @@ class TorchObjects:
         *,
         is_given: bool = False,
     ) -> Callable[[], None]:
-        known = [key.removeprefix(OBJECT_STATES) for key in states if key.startswith(OBJECT_STATES)]
-        known = [name for name in known if name != PENDING]
+        stripped = ((key, key.removeprefix(OBJECT_STATES)) for key in states)
+        known = [name for key, name in stripped if name not in (key, PENDING)]
         averages = saved_averages(states)
         ours = {*self._saved, *(it.partition("/")[0] for it in averages)}
         problems = [f"no object for {k!r}" for k in known if only is None and k not in ours]
@@ -358,8 +343,8 @@ class TorchObjects:
                 continue
             if name in self._averages and not self._were_averages(name, averages):
                 continue  # they start over
-            if resized is not None and (seed := self._new_seed(name, resized)) is not None:
-                new[name] = {SEED: seed}
+            if resized is not None and takes_seed(self._saved[name]):
+                new[name] = {SEED: resized.seed_of(name)}
                 continue
             saved = states.get(OBJECT_STATES + name, {"state": {}} if name == PENDING else None)
             if saved is None:
@@ -473,7 +458,7 @@ class TorchObjects:
         return {it: like for it, like in found.items() if like is not None}
 
     def _parameters_of(self, optimizer: Optimizer) -> list[list[str | None]]:
-        """The names of the parameters of each group; None: of no module of the graph."""
+        """The names of the parameters of each group; None for one of no module."""
         names = {
             id(it): f"{name}/{path}"
             for name, module in self.modules().items()
@@ -484,7 +469,7 @@ class TorchObjects:
     def _misplaced(
         self, name: str, saved: Sequence[Sequence[str | None]], state: Mapping[str, Any]
     ) -> Iterator[str]:
-        """Tell of a parameter in another place, by which torch finds its state."""
+        """Tell of a parameter in another place: torch goes by that."""
         if not saved or not (state["state"] or len(saved) > 1):
             return
         groups = [group["params"] for group in self._saved[name].param_groups]
@@ -504,15 +489,8 @@ class TorchObjects:
         before = {it for it in saved if it.partition("/")[0] == name}
         return before == {f"{name}/{part}" for part in self._averages[name].parts}
 
-    def _new_seed(self, name: str, resized: Resized) -> int | None:
-        saved = self._saved[name]
-        if name == RANDOM_STATES or (isinstance(saved, StateAsDict) and saved.takes_seed):
-            return resized.seed_of(name)
-        return None
-
     def _turn_of_loading(self, name: str) -> int:
-        # First the objects that cannot be checked: if one refuses its state, modules and optimizers
-        # are still as they were. Random states last: loading may draw.
+        # First what is not checked and may refuse its state; random states last: loading may draw.
         is_checked = isinstance(self._saved[name], nn.Module | Optimizer)
         return 2 if name == RANDOM_STATES else int(is_checked)
 
@@ -520,7 +498,7 @@ class TorchObjects:
 def _settings(optimizer: Optimizer) -> str:
     groups = []
     for group in optimizer.param_groups:
-        rate = group.get("initial_lr", group.get("lr"))  # the former is kept by schedulers
+        rate = group.get("initial_lr", group.get("lr"))  # the former by schedulers
         decay = group.get("weight_decay")
         groups.append(f"lr={rate}" + (f" and weight_decay={decay}" if decay else ""))
     return ", ".join(dict.fromkeys(groups))
@@ -531,13 +509,13 @@ def _stateful(name: str, it: Any) -> Any:
         return StateAsDict(it)
     if isinstance(it, DataLoader) and not _has(it, "state_dict", "load_state_dict"):
         raise TypeError(
-            f"{name} must have state_dict and load_state_dict, which a DataLoader has not: give it "
-            "as data, or make it a StatefulDataLoader of torchdata"
+            f"{name} must have state_dict and load_state_dict, and is a DataLoader: give it as "
+            "data, or make it a StatefulDataLoader of torchdata"
         )
     if is_carried(it):
         raise TypeError(
-            f"{name} is a value, which steps take and return anew: give it to rh.torch.graph, for "
-            "a step with a parameter of this name, or make it a variable, rh.Variable(...)"
+            f"{name} is a value, which steps return anew: give it to rh.torch.graph, for a "
+            "parameter of this name, or make it a variable, rh.Variable(...)"
         )
     arguments.stateful(**{name: it})
     return it
@@ -564,7 +542,7 @@ def _misfits(name: str, target: Any, state: Mapping[str, Any]) -> Iterator[str]:
                     yield f"{f'{name}/{key}'!r} must be {form(mine)}, got {form(saved)}"
     elif isinstance(target, Optimizer):
         mine, saved = set(target.param_groups[0]), set(state["param_groups"][0])
-        # Another version of torch may have one more option; another kind has others.
+        # Another version of torch may have more options; another kind has others.
         if mine - saved and saved - mine:
             yield (
                 f"{name!r} is another kind of optimizer: its groups have {sorted(mine - saved)}, "
@@ -577,7 +555,7 @@ def _misfits(name: str, target: Any, state: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _resized_in_loading(module: nn.Module) -> set[str]:
-    """Which buffers may get another shape, as their modules load them in a way of their own."""
+    """Which buffers may get another shape: those of modules with a loader of their own."""
     return {
         f"{path}.{name}" if path else name
         for path, part in module.named_modules(remove_duplicate=False)

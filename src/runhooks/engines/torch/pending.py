@@ -15,11 +15,9 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 class PendingGradients:
     """The gradients of ``modules`` that no optimizer has applied since they last changed.
 
-    One that is applied, which may stay, is marked with its version, a number that torch raises when
-    it changes. A checkpoint says only that it was there, and whether it was sparse: to an optimizer
-    with momentum, a gradient of zeros is not the same as none.
-
-    ``optimizers``: those of the graph. Others become known when they make a step.
+    One that was applied, and may stay, is marked with its version, which torch raises when it
+    changes. A checkpoint says only that it was there, and whether it was sparse: optimizers with
+    momentum tell zeros from no gradient.
     """
 
     def __init__(self, modules: Mapping[str, nn.Module], optimizers: Iterable[Optimizer]) -> None:
@@ -28,9 +26,9 @@ class PendingGradients:
         _watch_optimizers()
 
     def know(self, optimizer: Optimizer) -> bool:
-        """Return whether ``optimizer`` is new, and updates parameters of the modules.
+        """Return whether ``optimizer`` is new, and no known one updates its parameters, too.
 
-        One that updates parameters of a known one may be what that one wraps.
+        Such a one may wrap it.
         """
         if optimizer in self._known:
             return False
@@ -68,7 +66,7 @@ class PendingGradients:
 
 
 def is_unexchanged(module: nn.Module) -> bool:
-    """Whether FSDP2 keeps gradients of ``module`` that its ranks have not exchanged."""
+    """Whether FSDP2 keeps gradients of ``module`` for a later exchange."""
     if not hasattr(type(module), "_get_fsdp_state"):
         return False
     state = cast(Any, module)._get_fsdp_state()
@@ -87,7 +85,7 @@ def _keeps_gradients(group: Any) -> bool:
 
 
 class SteppedOptimizers:
-    """A context in which gradients that optimizers apply are marked; its value lists these."""
+    """A context that marks the gradients that optimizers apply; its value lists these."""
 
     __slots__ = ("stepped",)
 
@@ -102,17 +100,17 @@ class SteppedOptimizers:
         _open.remove(self)
 
 
-_open: list[SteppedOptimizers] = []  # of the steps that run now, in whatever thread
+_open: list[SteppedOptimizers] = []  # in all threads
 
 
 @functools.cache
 def _watch_optimizers() -> None:
-    # Once and for good: what torch compiles of an optimizer depends on its hooks.
+    # For good: what torch compiles of an optimizer depends on its hooks.
     register_optimizer_step_post_hook(_note)
 
 
 def _note(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-    if not _open or torch.compiler.is_compiling():  # no mark can be made in what is compiled
+    if not _open or torch.compiler.is_compiling():  # what is compiled makes no mark
         return
     for it in _open:
         it.stepped.append(optimizer)
@@ -123,7 +121,7 @@ def _note(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
 def _mark(parameters: Iterable[Any]) -> None:
     for parameter in parameters:
         if (gradient := parameter.grad) is not None:
-            # With its id: copy.deepcopy copies the mark, and the copy has a version of its own.
+            # With its id: copy.deepcopy copies the mark.
             gradient.applied = id(gradient), gradient._version
 
 
@@ -155,17 +153,15 @@ def _zeros(kind: Any, parameter: nn.Parameter) -> torch.Tensor:
     if kind is None:
         return torch.zeros_like(parameter)
     axes = kind[_SPARSE_AXES]
-    return _sparse(
-        torch.zeros((axes, 0), dtype=torch.int64),
-        torch.zeros((0, *parameter.shape[axes:]), dtype=parameter.dtype),
-        parameter,
-    )
+    indices = torch.zeros((axes, 0), dtype=torch.int64)
+    values = torch.zeros((0, *parameter.shape[axes:]), dtype=parameter.dtype)
+    return _restored({"indices": indices, "values": values}, parameter)
 
 
 def _dense(gradient: Any) -> Any:
     if not gradient.is_sparse:
         return gradient
-    # Not coalesced: elements that are added up in another order differ in the last bit.
+    # Not coalesced: sums in another order differ in the last bit.
     parts = {"indices": gradient._indices(), "values": gradient._values()}
     return {**parts, "is_coalesced": gradient.is_coalesced()}
 
@@ -173,19 +169,11 @@ def _dense(gradient: Any) -> Any:
 def _restored(saved: Any, parameter: nn.Parameter) -> torch.Tensor:
     if isinstance(saved, torch.Tensor):
         return saved.to(parameter.device)
-    # zero_grad cannot resize memory of NumPy's.
-    indices, values = saved["indices"].clone(), saved["values"].clone()
-    return _sparse(indices, values, parameter, is_coalesced=saved.get("is_coalesced", True))
-
-
-def _sparse(
-    indices: torch.Tensor,
-    values: torch.Tensor,
-    parameter: nn.Parameter,
-    *,
-    is_coalesced: bool = True,
-) -> torch.Tensor:
     whole = torch.sparse_coo_tensor(
-        indices, values, parameter.shape, check_invariants=True, is_coalesced=is_coalesced
+        saved["indices"].clone(),  # zero_grad cannot resize memory of NumPy's
+        saved["values"].clone(),
+        parameter.shape,
+        check_invariants=True,
+        is_coalesced=saved.get("is_coalesced", True),
     )
     return whole.to(parameter.device)

@@ -7,6 +7,7 @@ import math
 import random
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -41,7 +42,7 @@ def whole_here(tensor: Any) -> Any:
 def sharded_tensors(
     tensors: Mapping[str, torch.Tensor], replicas: Collection[str], share: Share
 ) -> dict[str, ShardedArray]:
-    """Return what this rank has to write of tensors that several hold, as all do ``replicas``."""
+    """Return what this rank has to write of tensors in parts, and of those that all hold."""
     found = {name: ARRAYS.sharded(tensor) for name, tensor in tensors.items()}
     sharded = {name: it for name, it in found.items() if it is not None}
     same = {name: tensors[name] for name in tensors if name in replicas and name not in sharded}
@@ -50,7 +51,7 @@ def sharded_tensors(
 
 
 def tensor_of(array: Any, like: torch.Tensor | None, *, copy: bool) -> torch.Tensor:
-    """Return an array of a checkpoint as a tensor; a ``DTensor`` where ``like``, in its place, is.
+    """Return an array of a checkpoint as a tensor, a ``DTensor`` if ``like`` is.
 
     ``copy``: something else may use the memory of ``array``.
     """
@@ -70,9 +71,9 @@ _CONTAINERS = (dict, OrderedDict, Counter, list, tuple)
 def split(
     name: str, state: Mapping[str, Any], *, in_parts: bool = False
 ) -> tuple[dict[str, torch.Tensor], Any]:
-    """Return the tensors of a state by ``"<name>/<path>"``, and the rest, with these for them.
+    """Return the tensors of a state by ``"<name>/<path>"``, and the rest, with names for them.
 
-    ``in_parts``: each rank saves what it has of a tensor that several ranks hold.
+    ``in_parts``: each rank saves what it has of a tensor that several hold.
     """
     tensors: dict[str, torch.Tensor] = {}
     names: dict[Any, str] = {}
@@ -101,7 +102,7 @@ def split(
 
 def join(saved: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:
     """Return the state dict that ``split`` has split; KeyError if ``tensors`` lacks one."""
-    made: dict[str, torch.Tensor] = {}  # so that those that shared memory do so again
+    made: dict[str, torch.Tensor] = {}  # those that shared memory do so again
 
     def in_place_of(leaf: Any) -> Any:
         if not stands_for_array(leaf):
@@ -132,7 +133,7 @@ def _own_strides(tensor: torch.Tensor) -> tuple[int, ...] | None:
     Some optimizers need the order of their parameters in their states.
     """
     shape, strides = tuple(tensor.shape), tensor.stride()
-    # Strides of lengths of 1 say nothing, but what torch makes of the tensor takes them on.
+    # Strides of lengths of 1 say nothing, but torch passes them on.
     if is_distributed(tensor) or (tensor.is_contiguous() and 1 not in shape):
         return None
     in_c_order = tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
@@ -153,7 +154,7 @@ def _laid_out(tensor: torch.Tensor, strides: Sequence[int] | None = None) -> tor
     shape = tuple(tensor.shape)
     if strides is None or is_distributed(tensor) or len(strides) != len(shape):
         return tensor
-    if not _fill(strides, shape):  # a tensor of another shape has got this name
+    if not _fill(strides, shape):  # they are of another shape
         return tensor
     return tensor.new_empty_strided(shape, tuple(strides)).copy_(tensor)
 
@@ -169,14 +170,14 @@ def check(name: str, tensor: torch.Tensor) -> None:
     if torch.nn.parameter.is_lazy(tensor):
         kind = "is not initialized: run the module once before"
     elif type(tensor) not in PLAIN:
-        kind = f"is a {type(tensor).__name__}, of which this process may hold a part only"
+        kind = f"is a {type(tensor).__name__}, and this process may hold a part only"
     elif tensor.is_meta:
-        kind = "is on the meta device and has no values: make some with module.to_empty(device=...)"
+        kind = "is on the meta device, without values: call module.to_empty(device=...)"
     elif tensor.layout != torch.strided or tensor.is_quantized:
-        kind = f"is of {tensor.layout}, and not a plain dense tensor"
+        kind = f"is of {tensor.layout}, not plain and dense"
     elif not _has_numpy_dtype(tensor):
         other = "convert it to complex64" if tensor.is_complex() else "keep it as view(torch.uint8)"
-        kind = f"is of {tensor.dtype}, which arrays of NumPy cannot have: {other}"
+        kind = f"is of {tensor.dtype}, which NumPy lacks: {other}"
     if kind is not None:
         raise TypeError(f"{name!r} cannot be saved in a checkpoint: it {kind}")
 
@@ -203,24 +204,20 @@ def _memory(tensor: Any, name: str) -> Any:
 SEED = "seed"  # stands for the state of a random generator
 
 
+@dataclass
 class StateAsDict:
     """Adapts ``get_state`` and ``set_state`` to state dicts."""
 
-    def __init__(self, of: Any) -> None:
-        self._of = of
+    of: Any
 
     def state_dict(self) -> dict[str, Any]:
-        return {"state": self._of.get_state()}
+        return {"state": self.of.get_state()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         if SEED in state:
-            self._of.manual_seed(state[SEED])
+            self.of.manual_seed(state[SEED])
         else:
-            self._of.set_state(state["state"])
-
-    @property
-    def takes_seed(self) -> bool:
-        return isinstance(self._of, torch.Generator)
+            self.of.set_state(state["state"])
 
 
 class RandomStates:
@@ -251,10 +248,16 @@ class RandomStates:
             torch.cuda.set_rng_state(device_state, device)
         if len(saved) > here:
             _log.warning(
-                "the checkpoint has the random states of %d CUDA devices, and %d are available: "
-                "randomness of the others is not resumed",
+                "the checkpoint has the random states of %d CUDA devices, and only those of %d are "
+                "resumed: no more are available",
                 *(len(saved), here),
             )
+
+
+def takes_seed(saved: Any) -> bool:
+    """Whether ``{SEED: seed}`` is a state of ``saved``."""
+    of_generator = isinstance(saved, StateAsDict) and isinstance(saved.of, torch.Generator)
+    return of_generator or isinstance(saved, RandomStates)
 
 
 _NUMBERS: dict[type, torch.dtype] = {

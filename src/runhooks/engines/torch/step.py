@@ -10,7 +10,7 @@ import torch
 
 from runhooks.arrays import trees
 from runhooks.arrays.torch import synchronize
-from runhooks.engines.eager import Evaluate, ReadArgs
+from runhooks.engines.eager import Evaluate, ReadArgs, same
 from runhooks.engines.torch.capture import CAPTURED, Capture
 from runhooks.engines.torch.engine import TorchEngine
 from runhooks.engines.torch.objects import TorchObjects
@@ -32,11 +32,7 @@ from runhooks.graph.step_result import ResultRule
 
 _STEP_OR_CAPTURE = CAPTURES | {Effect.STEP}
 
-_NOTE = (
-    "a step had begun: what it changed in place ({objects}) before this error stays changed; "
-    "restore a checkpoint to undo it"
-)
-
+_NOTE = "a step had begun: what it changed in place ({}) stays; restore a checkpoint to undo it"
 
 _WITH_GENERATORS = ("cpu", "cuda", "xpu", "mps")  # devices
 
@@ -44,10 +40,7 @@ _PLAIN = (dict, list, tuple)  # others may know how to move themselves
 
 
 class StepEngine(TorchEngine):
-    """The torch engine for a graph whose steps change ``objects``, and compute on ``device``.
-
-    What does not depend on a step comes first, and so finds the objects as they were.
-    """
+    """The torch engine for a graph whose steps change ``objects``, and compute on ``device``."""
 
     def __init__(self, objects: TorchObjects, device: torch.device | None = None) -> None:
         self._objects = objects
@@ -92,8 +85,8 @@ class StepEngine(TorchEngine):
         return super().reader(op)
 
     def fetched(self, tensor: Tensor) -> Callable[[Any], Any]:
-        # What was read or captured is a copy already.
-        return _same if tensor.op.effect in READS_OBJECTS else super().fetched(tensor)
+        is_copy = tensor.op.effect in READS_OBJECTS
+        return same if is_copy else super().fetched(tensor)
 
     def wait(self, values: Sequence[Any]) -> None:
         super().wait(values)
@@ -115,10 +108,6 @@ def _put(device: torch.device, value: Any) -> Any:
     return container.like(value, [_put(device, part) for _, part in container.items(value)])
 
 
-def _same(value: Any) -> Any:
-    return value
-
-
 def _noting(evaluate: Evaluate, objects: TorchObjects) -> Evaluate:
     def noting(values: dict[Tensor, Any], variables: Mapping[Variable, Any]) -> dict[Variable, Any]:
         begun = objects.begun
@@ -126,14 +115,14 @@ def _noting(evaluate: Evaluate, objects: TorchObjects) -> Evaluate:
             return evaluate(values, variables)
         except BaseException as error:
             if objects.begun != begun:
-                add_note(error, _NOTE.format(objects=objects))
+                add_note(error, _NOTE.format(objects))
             raise
 
     return noting
 
 
 def preserving(operations: Iterable[Ready], objects: Callable[[], TorchObjects]) -> list[Ready]:
-    """Let each function that no step and no assignment needs preserve ``objects``."""
+    """Let functions that no step and no assignment needs preserve ``objects``."""
     made = list(operations)
     training: set[Operation] = set()
     for op, *_ in reversed(made):
@@ -164,7 +153,7 @@ def step_function(
 ) -> Callable[..., Any]:
     """Return ``fn``, counted by ``objects``, its ``outputs`` checked at first.
 
-    ``carries``: they are the last of what it returns, behind its states.
+    ``carries``: these are the last element, behind its states.
     """
     unseen = [output_of(name, output, outputs) for output in outputs]
 
@@ -186,9 +175,9 @@ def step_function(
 def carrying_step(
     fn: Callable[..., Any], states: Mapping[int, Any], rule: ResultRule
 ) -> Callable[..., tuple[Any, ...]]:
-    """Return a step from its arguments to its new states and a dict of its outputs.
+    """Return a step that returns its new states and a dict of its outputs.
 
-    ``states``: what its states begin with, by their places among the arguments.
+    ``states``: what they begin with, by their places among the arguments.
     """
     restorers = {place: restorer(value) for place, value in states.items()}
     is_known = False
@@ -244,7 +233,7 @@ def _in_order(operations: Sequence[Operation]) -> list[Operation]:
         after = any(tensor.op in late for tensor in op.inputs) or op.assigns in late_variables
         if op.effect in _STEP_OR_CAPTURE or op.type == LATEST or after:
             late.add(op)
-            if op.assigns is not None:  # assignments to one variable keep their order
+            if op.assigns is not None:  # these keep their order
                 late_variables.add(op.assigns)
     for_steps: set[Operation] = set()
     for op in reversed(operations):
