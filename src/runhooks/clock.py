@@ -15,8 +15,6 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """A source of the time, in seconds."""
-
     def monotonic(self) -> float: ...
 
     def wall(self) -> float: ...

@@ -311,7 +311,6 @@ class PreparedRun:
         """Set ``off_steps``, if it is noticed when anything else looks at variables."""
 
     def again(self, feed_dict: Any) -> Any:
-        """Make the run and return the values of the fetches."""
         raise NotImplementedError
 
 

@@ -17,7 +17,6 @@ def nearest(name: str, known: Iterable[str]) -> list[str]:
 
 
 def did_you_mean(near: Collection[str]) -> str:
-    """Return the end of a sentence that suggests ``near``."""
     return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
@@ -27,5 +26,4 @@ def suggestion(name: str, known: Iterable[str]) -> str:
 
 
 def with_article(noun: str) -> str:
-    """Return ``noun`` behind "a" or "an"."""
     return f"{'an' if noun[:1].lower() in set('aeiou') else 'a'} {noun}"

@@ -291,7 +291,6 @@ def trigger_of(trigger: Trigger | None, **cadence: float | None) -> Trigger:
 
 
 def timer_of(trigger: Trigger | None, **cadence: float | None) -> Timer:
-    """Return the timer of a hook of our own."""
     return Timer(trigger_of(trigger, **cadence))
 
 

@@ -237,12 +237,10 @@ def _block(index: Any, shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[i
 
 
 def is_weak(leaf: Any) -> bool:
-    """Whether ``leaf`` is weakly typed, as a number of Python is."""
     return isinstance(leaf, jax.Array) and not is_key(leaf) and bool(cast(Any, leaf).weak_type)
 
 
 def is_key(array: Any) -> bool:
-    """Whether ``array`` holds random keys."""
     dtype = array.dtype
     return not isinstance(dtype, np.dtype) and bool(jnp.issubdtype(dtype, jax.dtypes.prng_key))
 

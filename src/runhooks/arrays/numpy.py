@@ -12,8 +12,6 @@ from runhooks.arrays.shards import Array
 
 
 class NumpyArrays(ArrayLibrary):
-    """Arrays and scalars of NumPy."""
-
     name = "numpy"
 
     def owns(self, kind: type) -> bool:

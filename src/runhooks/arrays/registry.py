@@ -54,7 +54,6 @@ def flattened(tree: Any) -> Flat | None:
 
 
 def global_generators() -> dict[str, Any]:
-    """Return the global random generators of all libraries, by name."""
     return {name: it for library in _known() for name, it in library.generators().items()}
 
 

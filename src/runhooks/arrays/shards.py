@@ -24,8 +24,6 @@ _Loaded = TypeVar("_Loaded")
 
 
 class Shard(NamedTuple):
-    """A block of an array."""
-
     start: tuple[int, ...]  # the index of its first item, one for each dimension
     values: Any
 
@@ -218,7 +216,6 @@ def _drawn(key: np.uint64, at: Array) -> Array:
 
 
 def key_of(name: str, start: Sequence[int]) -> str:
-    """Return the name of the block of ``name`` at ``start``."""
     return f"{name}@{','.join(map(str, start))}"
 
 
@@ -284,7 +281,6 @@ def _by_key(arrays: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def volume(shape: Sequence[int]) -> int:
-    """Return how many items an array of ``shape`` has."""
     return math.prod(shape)
 
 

@@ -12,8 +12,6 @@ from runhooks.arrays.shards import Array
 
 
 class TensorFlowArrays(ArrayLibrary):
-    """Tensors, which do not change, and variables, which do."""
-
     name = "tensorflow"
 
     def owns(self, kind: type) -> bool:

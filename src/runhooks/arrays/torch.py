@@ -28,8 +28,6 @@ _FLOAT32_MAX = torch.finfo(torch.float32).max
 
 
 class TorchArrays(ArrayLibrary):
-    """Tensors on any device, sparse ones and subclasses too."""
-
     name = "torch"
 
     def owns(self, kind: type) -> bool:
@@ -222,7 +220,6 @@ def _block(tensor: Any) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
 
 @functools.cache
 def numpy_dtype(dtype: torch.dtype) -> np.dtype[Any]:
-    """As ``dtype_named``."""
     return dtype_named(_name(dtype))
 
 
@@ -250,7 +247,6 @@ def from_numpy(
 
 
 def synchronize(tensors: Sequence[Any]) -> None:
-    """Wait for all devices of ``tensors``."""
     devices = {t.device for t in tensors if isinstance(t, torch.Tensor)}
     for device in devices:
         if device.type not in ("cpu", "meta"):

@@ -66,7 +66,6 @@ def walk(
 
 
 def mapped(fn: Callable[[Any], Any], tree: Any, of: Containers = container_of) -> Any:
-    """Return ``tree`` with ``fn`` of each leaf in its place."""
     container = of(tree)
     if container is None:
         return fn(tree)
@@ -74,7 +73,6 @@ def mapped(fn: Callable[[Any], Any], tree: Any, of: Containers = container_of) -
 
 
 def with_leaves(tree: Any, leaves: Iterable[Any], of: Containers = container_of) -> Any:
-    """Return ``tree`` with other leaves, in the order of ``walk``."""
     rest = iter(leaves)
     return mapped(lambda _: next(rest), tree, of)
 
@@ -141,8 +139,6 @@ def _record_like(record: Any, parts: list[Any]) -> Any:
 
 
 class Form(NamedTuple):
-    """The form of an array on the host."""
-
     shape: tuple[int, ...]
     dtype: Any  # None for a number of Python's own
 

@@ -15,7 +15,6 @@ _MODULES = ("accelerate", "ignite", "keras", "lightning", "optuna", "tracking", 
 
 
 def require(module: str, package: str) -> None:
-    """Raise ImportError unless ``module``, which is in ``package``, is installed."""
     if find_spec(module) is None:
         raise ImportError(
             f"runhooks.bridges.{module} needs {module}, which is not installed: "

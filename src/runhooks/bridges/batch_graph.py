@@ -41,7 +41,6 @@ class BatchValues:
         return False
 
     def metrics(self) -> Mapping[str, Any]:
-        """Return what is known after the batch, by the framework's names."""
         return {}
 
     def validated(self) -> Mapping[str, Any]:
@@ -59,7 +58,6 @@ class BatchValues:
         raise NotImplementedError
 
     def reader(self, name: str) -> Callable[[], Any] | None:
-        """Return a function that reads the value called ``name`` after a batch, or None."""
         if name == "loss":
             return self._loss
         if name == "metrics":
@@ -101,8 +99,6 @@ class BatchValues:
 
 
 class BatchEngine(PythonEngine):
-    """Reads values of batches; ``services`` has the devices."""
-
     def __init__(self, services: Framework | None = None) -> None:
         self._services = services or PythonEngine()
 
@@ -114,8 +110,6 @@ class BatchEngine(PythonEngine):
 
 
 class BatchTensors(NamedValues):
-    """The ``values`` of batches as tensors."""
-
     def __init__(self, graph: Graph, values: BatchValues) -> None:
         super().__init__(graph)
         self._values = values

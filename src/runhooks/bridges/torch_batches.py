@@ -133,8 +133,6 @@ class TorchBatchGraph(BatchGraph):
 
 
 class TorchLoopHooks(LoopHooks):
-    """The base of those over PyTorch."""
-
     exposes: ClassVar[type[TorchValues]]
 
     _graph: TorchBatchGraph
@@ -145,7 +143,6 @@ class TorchLoopHooks(LoopHooks):
 
 
 def listed(optimizer: Optimizer | Iterable[Optimizer]) -> list[Optimizer]:
-    """Return one or several as a list."""
     return [optimizer] if isinstance(optimizer, Optimizer) else list(optimizer)
 
 

@@ -239,7 +239,6 @@ def looks_like_checkpoint(path: AnyPath) -> bool:
 
 
 def checkpoint_of(path: AnyPath, manifest: Manifest) -> Checkpoint:
-    """Return the checkpoint ``path`` with ``manifest``."""
     step = -1 if manifest.global_step is None else manifest.global_step
     times = manifest.wall_time, manifest.series_start
     return Checkpoint(path, step, *times, metrics=manifest.metrics, modes=manifest.modes)

@@ -259,7 +259,6 @@ def _has_ended(owner: str) -> bool:
 
 
 def is_alive(pid: int) -> bool:
-    """Return whether this host has a process of that number."""
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):

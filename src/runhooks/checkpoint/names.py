@@ -97,7 +97,6 @@ class Renaming:
         return _replaced(name, self._rename)
 
     def old(self, name: str) -> str | None:
-        """Return the name that becomes ``name``, if any."""
         old = _replaced(name, {new: old for old, new in self._rename.items()})
         return next((it for it in (old, name) if self.new(it) == name), None)
 
@@ -128,7 +127,6 @@ def nested(arrays: Mapping[str, Any]) -> Any:
 
 
 def first_of(items: Sequence[str]) -> str:
-    """Return the first few of ``items``, and how many more there are."""
     more = f" and {len(items) - _MOST_SHOWN} more" if len(items) > _MOST_SHOWN else ""
     return printable(", ".join(items[:_MOST_SHOWN])) + more
 
@@ -174,7 +172,6 @@ MOVING_AVERAGES = "runhooks.moving_averages"
 
 
 def averages_in(graph: BaseGraph) -> list[str]:
-    """Return the names of the averages of ``graph``."""
     return [name for it in graph.get_collection(MOVING_AVERAGES) for name in it.places.values()]
 
 
@@ -191,7 +188,6 @@ def saved_averages(states: Mapping[str, Any]) -> dict[str, str]:
 
 
 def is_average(name: str, averages: Iterable[str]) -> bool:
-    """Return whether ``name`` is one of ``averages``, or an array in it."""
     return any(name == it or name.startswith((f"{it}/", f"{it}.")) for it in averages)
 
 

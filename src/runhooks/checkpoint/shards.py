@@ -82,7 +82,6 @@ class Listing(NamedTuple):
 
 
 def rows_of(blocks: Sequence[Block]) -> Rows:
-    """Return a row for each block."""
     most = max((len(start) for _, start, _ in blocks), default=0)
     rows = []
     for number, start, shape in blocks:

@@ -104,7 +104,6 @@ def check(arrays: Mapping[str, Any]) -> None:
 
 
 def spec_of(array: Any) -> ArraySpec:
-    """Return the name of the dtype, and the shape."""
     return ArraySpec(_name_of(array.dtype), array.shape)
 
 
@@ -504,5 +503,4 @@ def naming(path: AnyPath, name: str) -> Iterator[None]:
 
 
 def damaged(path: AnyPath, what: str) -> DataLossError:
-    """Return the error for the checkpoint ``path``."""
     return DataLossError(f"checkpoint {printable(path)} is damaged: {what}", path=str(path))

@@ -149,8 +149,6 @@ def _weights_in_file(path: AnyPath) -> Weights | None:
 
 
 class SafetensorsFile(Weights):
-    """The arrays of one safetensors file."""
-
     def __init__(self, path: AnyPath) -> None:
         self.path = path
         with _naming(path):

@@ -10,7 +10,6 @@ _LIBRARIES = ("typer", "rich", "plotext")
 
 
 def main() -> None:
-    """Run the command."""
     # A reader, such as head, may stop reading: the command then ends in silence, as others do.
     if hasattr(signal, "SIGPIPE"):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)

@@ -42,7 +42,6 @@ class CommandError(Exception):
 
 @functools.cache
 def console() -> Console:
-    """Return the console of stdout, made once for a command line."""
     return Console(markup=False, highlight=False, emoji=False)
 
 
@@ -58,7 +57,6 @@ def has_blocks() -> bool:
 
 
 def arrow(goal: Literal["min", "max"]) -> str:
-    """Return the mark of a best value."""
     return {"min": "↓", "max": "↑"}[goal] if has_blocks() else goal
 
 
@@ -93,7 +91,6 @@ def unbroken(text: str) -> str:
 
 
 def write_json(value: Any) -> None:
-    """Print ``value`` as JSON; NaN and infinities become strings, as in Protocol Buffers."""
     text = json.dumps(json_value(value), indent=2 if sys.stdout.isatty() else None, allow_nan=False)
     sys.stdout.write(f"{text}\n")
 
@@ -202,7 +199,6 @@ def date(wall_time: float) -> str:
 
 
 def printable(name: str | AnyPath) -> str:
-    """Return ``name`` with what cannot be printed escaped."""
     text = str(name)
     if text.isprintable():
         return text

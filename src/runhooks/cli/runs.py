@@ -52,8 +52,6 @@ _MOST_FILES = 3
 
 
 class NamedRun(NamedTuple):
-    """A run, and its name among those of the command line."""
-
     name: str
     run: events.Run
 
@@ -80,7 +78,6 @@ def read_runs(
 
 
 def read_one(path: AnyPath, tags: Sequence[str] | None = None, kind: Kind = None) -> events.Runs:
-    """Return the ``Runs`` at ``path``; raise as ``read_runs``."""
     runs = _read(path, tags, kind)
     _check_tags([*runs.values()], [path], tags, kind)
     return runs
@@ -121,7 +118,6 @@ def _check_tags(
 
 
 def check_exists(path: AnyPath) -> None:
-    """Raise CommandError if there is nothing at ``path``."""
     if not (path.exists() if isinstance(path, StorePath) else os.path.lexists(path)):
         raise CommandError(f"there is no file or directory {path}")
 

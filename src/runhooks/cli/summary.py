@@ -60,7 +60,6 @@ class Goals:
         return "min" if low else "max"
 
     def decided(self, tag: str) -> Goal:
-        """Return the goal of ``tag``; raise CommandError if nothing tells."""
         goal = self.of(tag)
         if goal is None:
             raise CommandError(
@@ -70,8 +69,6 @@ class Goals:
 
 
 class Extreme(NamedTuple):
-    """A value and the first step at which it occurs."""
-
     value: float
     step: int
 
@@ -114,7 +111,6 @@ def best_first(
 
 
 def summaries_of(run: Run, goals: Goals) -> list[ScalarSummary]:
-    """Return the summary of each scalar tag that has points."""
     return [
         summarized(tag, scalars, goals.of(tag))
         for tag, scalars in run.scalars.items()
@@ -123,7 +119,6 @@ def summaries_of(run: Run, goals: Goals) -> list[ScalarSummary]:
 
 
 def summarized(tag: str, scalars: Scalars, goal: Goal | None) -> ScalarSummary:
-    """Return the summary of ``scalars``, which has points."""
     steps, values, times = scalars
     finite = np.flatnonzero(np.isfinite(values))
     low = high = None

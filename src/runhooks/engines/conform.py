@@ -120,7 +120,6 @@ def fitted(name: str, value: Any, form: Form) -> np.ndarray[Any, Any]:
 
 
 def _fits(dtype: Any, into: Any) -> bool:
-    """Return whether values of ``dtype`` become ``into`` without loss."""
     try:
         return bool(dtype == into or np.can_cast(dtype, into, "safe"))
     except TypeError:  # that of a random key, say

@@ -162,7 +162,6 @@ class EagerEngine(Engine):
         return self.with_leaves(old, conformed)
 
     def sum(self, leaf: Any, delta: Any) -> Any:
-        """Return ``leaf + delta``."""
         return leaf + self.constant(delta)
 
     def add(self, name: str, old: Any, delta: Any) -> Any:
@@ -223,7 +222,6 @@ class EagerEngine(Engine):
         return {} if container is None else {str(k): it for k, it in container.items(value)}
 
     def map_leaves(self, fn: Callable[[Any], Any], value: Any) -> Any:
-        """Return ``value`` with ``fn`` of each leaf in its place, in new containers."""
         return mapped(fn, value)
 
     def _own_leaf(self, leaf: Any) -> Any:

@@ -42,7 +42,6 @@ def identity(place: str) -> str:
 
 
 def inside(place: str | os.PathLike[str], *names: str) -> str:
-    """Return the place ``names`` in the folder ``place``."""
     # Not a Path, which would turn gs:// into gs:/.
     text = os.fspath(place)
     return joined(text, *names) if is_url(text) else os.path.join(text, *names)  # noqa: PTH118

@@ -48,8 +48,6 @@ class BoundedCache(Kept[Key, Value]):
 
 
 class Compilation:
-    """What may have been compiled, ``since`` when."""
-
     since: float | None = None
 
 
@@ -359,7 +357,6 @@ def evaluate(
 
 
 def note_operation(error: BaseException, op: Operation) -> None:
-    """Note that ``error`` came out of ``op``."""
     add_note(error, f"in the operation {op.name!r} of the graph")
 
 

@@ -190,7 +190,6 @@ def _tensor(graph: Graph, element: Tensor | str) -> Tensor:
 
 
 def _examples(graph: Graph, value: Tensor) -> Tensor | int:
-    """Return the number of examples in the batch that ``value`` is computed of."""
     needed = needed_for(graph, value)  # all but placeholders
     data = graph.get_collection(GraphKeys.EPOCH_INPUT)
     is_of_a_step = any(op.effect is Effect.STEP for op in needed)  # one of several may need no data

@@ -45,7 +45,6 @@ class GeneratorState:
 
 
 def is_generator(value: Any) -> bool:
-    """Return whether ``value`` is a random generator of NumPy or Python."""
     return any(isinstance(value, getattr(module, name)) for module, name in _kinds())
 
 

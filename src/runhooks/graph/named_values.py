@@ -111,7 +111,6 @@ class ValueGraph(Graph):
     values: NamedValues
 
     def __getitem__(self, name: str) -> Tensor:
-        """Return the tensor called ``name``; raise ValueError if there is none."""
         element = self.as_graph_element(name)
         if isinstance(element, Tensor):
             return element

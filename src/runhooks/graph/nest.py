@@ -86,12 +86,10 @@ def structure_key(structure: Any, levels: int = _MOST_LEVELS) -> Any:
 
 
 def map_leaves(fn: Callable[[Any], Any], structure: Any) -> Any:
-    """Return the structure with ``fn`` of each leaf in its place."""
     return mapped(fn, structure, builtin_container_of)
 
 
 def leaves(structure: Any) -> Iterator[Any]:
-    """Yield the leaves, in order."""
     return (leaf for _, leaf in walk(structure, of=builtin_container_of))
 
 

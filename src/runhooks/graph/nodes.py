@@ -143,7 +143,6 @@ def _compared(kind: str, fn: Callable[[Any, Any], Any]) -> _Binary:
 
 
 def _binary(kind: str, fn: Callable[[Any, Any], Any]) -> tuple[_Binary, _Binary]:
-    """Return the methods of a tensor on the left and on the right."""
     return _compared(kind, fn), lambda self, other: _apply(self.graph, kind, fn, other, self)
 
 
@@ -260,8 +259,6 @@ def _line_of_caller() -> str:
 
 
 class Placement(Enum):
-    """Where an operation may be computed."""
-
     ENGINE = "engine"  # the user's functions
     HOST = "host"  # inputs, summaries, the global step
     EITHER = "either"  # arithmetic: on the host where something on the host needs it

@@ -31,7 +31,6 @@ class Keeper(NamedTuple):
 
 
 def keeper_of(part: Any) -> Keeper | None:
-    """Return the methods of ``part``, if it is stateful."""
     for names in _METHODS:
         get, set_ = (getattr(part, name, None) for name in names)
         if callable(get) and callable(set_):
@@ -400,7 +399,6 @@ class Count:
 
 
 def length_of(elements: Any) -> int | None:
-    """Return how many ``elements`` there are, if they say."""
     try:
         return len(elements)
     except (AttributeError, NotImplementedError, TypeError):  # a loader of an iterable has none

@@ -214,7 +214,6 @@ def needed_for(graph: BaseGraph, fetches: Any, feed_keys: Iterable[Any] = ()) ->
 
 
 def elements_of(graph: BaseGraph, fetches: Any) -> list[Tensor | Operation]:
-    """Return the tensors and operations that ``fetches`` stand for."""
     return [_element(graph, "fetches", leaf) for leaf in nest.leaves(fetches)]
 
 
@@ -394,7 +393,6 @@ def core_of(body: Body) -> Body | None:
 
 
 def stepping_party(body: Body) -> Party | None:
-    """Return the first party that assigns variables, if any does."""
     return next((party for party in body.parties if _assignments(party.operations)), None)
 
 

@@ -41,7 +41,6 @@ _PLAIN = NUMBERS | {np.ndarray}
 
 
 def name_of(fn: Callable[..., object]) -> str:
-    """Return the name of ``fn``, for messages."""
     return str(getattr(fn, "__name__", type(fn).__name__)).strip("<>")
 
 

@@ -242,8 +242,6 @@ class TensorFlowHook(SessionRunHook):
 
 
 class SummaryWritingHook(TensorFlowHook):
-    """The base of those that write summaries, with ``_output``."""
-
     _output: SummaryOutput
 
     @property

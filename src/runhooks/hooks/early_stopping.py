@@ -125,7 +125,6 @@ class Rule:
         raise NotImplementedError
 
     def values(self) -> Iterator[tuple[int, float]]:
-        """Yield steps and values so far, in order."""
         by_step = self._read()
         if not self._is_known and by_step:
             known = sorted({name for metrics in by_step.values() for name in metrics})

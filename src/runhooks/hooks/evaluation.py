@@ -74,8 +74,6 @@ class Means:
 
 
 class Streamed(NamedTuple):
-    """A metric that a graph adds up itself."""
-
     value: Any
     update: Any
     resets: list[Any]

@@ -154,12 +154,10 @@ class EvaluatingHook(TimedHook):
 
     @property
     def title(self) -> str:
-        """Its name, for messages."""
         return self.hook_name or type(self).__name__
 
     @property
     def trigger(self) -> Trigger:
-        """When it evaluates."""
         return self._timer.trigger
 
     @property

@@ -72,8 +72,6 @@ class MeasuringHook(PeriodicHook):
 
 
 class Window(NamedTuple):
-    """A stretch of a training."""
-
     steps: int
     secs: float
     training_secs: float
@@ -302,8 +300,6 @@ class ThroughputHook(WindowHook):
 
 
 class _Total:
-    """The sum of values that stay on their device, but for too many."""
-
     def __init__(self) -> None:
         self._unread: list[Any] = []
         self._read = 0.0

@@ -71,8 +71,6 @@ if hasattr(os, "register_at_fork"):
 
 
 class HasFileno(Protocol):
-    """A file of the operating system."""
-
     def fileno(self) -> int: ...
 
 

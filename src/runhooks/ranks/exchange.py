@@ -113,7 +113,6 @@ class Exchange:
             self._push(kind, *content)
 
     def tell(self, kind: str, *content: Any) -> None:
-        """On rank 0, tell all ranks."""
         said = json.dumps([kind, *content])
         with self._order:
             if self.failure is None:

@@ -167,7 +167,6 @@ class HookedSession:
         self.repeat = None
 
     def wake(self) -> None:
-        """Call the hooks that are due in the next run."""
         self.due.run = self.runs + 1
         self.repeat = None
 

@@ -31,8 +31,6 @@ _NOTHING_COUNTED: dict[Variable, Any] = {}
 
 
 class BoundRun(PreparedRun):
-    """The run of a plan in one session."""
-
     __slots__ = (
         *("_body", "_changes", "_counter", "_counters", "_cuts", "_delta", "_engine", "_feeds"),
         *("_head", "_held", "_increments", "_inputs", "_is_given", "_is_operation", "_is_phased"),
@@ -364,7 +362,6 @@ _ARRAYS = (np.ndarray, np.generic)
 
 
 def check_arguments(engine: Framework, feed_dict: Any, options: Any, run_metadata: Any) -> None:
-    """Raise unless ``Session.run`` takes these."""
     if type(feed_dict) not in (dict, NoneType) and not isinstance(feed_dict, Mapping):
         raise TypeError(
             f"feed_dict must map tensors to values, got {feed_dict!r}; "

@@ -371,7 +371,6 @@ _OWN = OwnOpener()
 
 
 def opener_of(graph: BaseGraph) -> SessionOpener:
-    """Return what opens sessions of ``graph``: its framework's opener, or ``OwnOpener``."""
     return graph.opener or _OWN
 
 

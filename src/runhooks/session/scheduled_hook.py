@@ -81,7 +81,6 @@ def class_says(hook: SessionRunHook, name: str) -> bool:
 
 
 def note_hook(error: BaseException, hook: str, phase: str) -> None:
-    """Note where ``error`` came from."""
     add_note(error, f"in {phase} of the hook {hook}")
 
 

@@ -187,8 +187,6 @@ def answer(
 
 
 class RequestMerger:
-    """Merges the requests of hooks for runs of one session."""
-
     def __init__(self, raw: RawSession) -> None:
         self._raw = raw
         self._graph = foreign.graph_of(raw.graph)

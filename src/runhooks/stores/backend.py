@@ -185,7 +185,6 @@ _SAY_WHO = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
 
 
 def lacks_credentials(error: BaseException) -> bool:
-    """Return whether nobody has said who the user is."""
     return type(error).__name__.startswith(_UNKNOWN_USER)
 
 
@@ -232,7 +231,6 @@ _PERMANENT_STATUSES = (501, 505)
 
 
 def is_transient(error: Exception) -> bool:
-    """Return whether the same request may succeed later."""
     if _tells(error, "NoSuchUpload"):  # it is complete: an answer was lost
         return True
     if isinstance(error, _PERMANENT) or lacks_credentials(error):
@@ -259,7 +257,6 @@ def as_os_error(error: Exception, url: str) -> OSError:
 
 
 def status_of(error: BaseException) -> int | None:
-    """Return the HTTP status in ``error`` or its causes, if any."""
     answer = getattr(error, "response", None)  # of botocore, as the cause of what s3fs raises
     if isinstance(answer, dict):
         known = answer.get("ResponseMetadata", {}).get("HTTPStatusCode")

@@ -259,7 +259,6 @@ AnyPath: TypeAlias = Path | StorePath
 
 
 def path_of(place: str) -> AnyPath:
-    """Return the path or URL ``place`` as an object."""
     return StorePath(place) if is_url(place) else Path(place)
 
 

@@ -258,7 +258,6 @@ class _JsonLines(PointSink):
 
 
 def json_point(point: SummaryPoint) -> dict[str, Any]:
-    """Return ``point`` for JSON."""
     return {**point._asdict(), "value": json_value(point.value)}
 
 

@@ -34,8 +34,6 @@ AnyGraph: TypeAlias = GraphLike | bytes | Message
 
 
 class FileOptions(NamedTuple):
-    """How a writer wants its file."""
-
     max_queue: int = MAX_QUEUE
     flush_secs: float = 120
     filename_suffix: str = ""

@@ -238,8 +238,6 @@ def tensor_entry(tag: str, tensor: bytes, metadata: Message | bytes) -> bytes:
 
 
 class EncodedEvent(NamedTuple):
-    """An event as bytes."""
-
     wall_time: float
     step: int
     encoded: bytes
@@ -269,7 +267,6 @@ def session_log_event(session_log: Any, step: int | None) -> Event:
 
 
 def nbytes_of(data: Any) -> int:
-    """Return about how many bytes of memory ``data`` keeps."""
     if data is None or isinstance(data, int):
         return 0
     if isinstance(data, bytes):

@@ -164,7 +164,6 @@ def _summary_op(
 
 
 def is_summary(element: Any) -> bool:
-    """Return whether ``element`` is a summary, or an operation that makes one."""
     op = element.op if isinstance(element, Tensor) else element
     return isinstance(op, Operation) and op.type.endswith(("Summary", "SummaryV2"))
 

@@ -118,7 +118,6 @@ def _warn_of_non_finite(kind: str, tag: str, nans: int, infinities: int, fate: s
 
 
 def warn_once(kind: str, tag: str, text: str, *given: object) -> None:
-    """Warn of what a summary has, once for a kind and tag."""
     if (kind, tag, text) not in _warned:
         _warned.add((kind, tag, text))
         _logger.warning("%s %r has %s (said once for a tag)", kind, tag, text % given)
@@ -260,7 +259,6 @@ def text_value(tag: str, text: Any) -> Value:
 
 
 def encode_tensor(tag: str, array: NDArray[Any]) -> bytes:
-    """Return ``array`` as a ``TensorProto``."""
     if array.dtype.kind in _STRINGS_IN:
         return encode_texts(array, f"{_name(tag)} must hold numbers, str or bytes")
     _check_dtype(tag, array.dtype)

@@ -45,8 +45,6 @@ from runhooks.summary.values import (
 
 
 class ClosedAtEnd(ABC):
-    """Is closed at the end of a ``with`` block."""
-
     @abstractmethod
     def close(self) -> None:
         """Flush, and write no more. Closing twice is fine."""

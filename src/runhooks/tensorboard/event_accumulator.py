@@ -20,8 +20,6 @@ from runhooks.stores.path import StorePath, path_of
 
 
 class ScalarEvent(NamedTuple):
-    """A number at a step."""
-
     wall_time: float
     step: int
     value: float
@@ -40,16 +38,12 @@ class HistogramValue(NamedTuple):
 
 
 class HistogramEvent(NamedTuple):
-    """A histogram at a step."""
-
     wall_time: float
     step: int
     histogram_value: HistogramValue
 
 
 class ImageEvent(NamedTuple):
-    """An image at a step, a whole file."""
-
     wall_time: float
     step: int
     encoded_image_string: bytes
@@ -58,8 +52,6 @@ class ImageEvent(NamedTuple):
 
 
 class AudioEvent(NamedTuple):
-    """A clip of audio at a step, a whole file."""
-
     wall_time: float
     step: int
     encoded_audio_string: bytes
@@ -69,15 +61,11 @@ class AudioEvent(NamedTuple):
 
 
 class Dimension(NamedTuple):
-    """The size of an axis."""
-
     size: int
     name: str = ""
 
 
 class TensorShape(NamedTuple):
-    """The sizes of all axes."""
-
     dim: list[Dimension]
     unknown_rank: bool = False
 
@@ -110,8 +98,6 @@ class TensorProto:
 
 
 class TensorEvent(NamedTuple):
-    """A tensor at a step."""
-
     wall_time: float
     step: int
     tensor_proto: TensorProto

@@ -25,7 +25,6 @@ GONE = {
 
 
 def gone(name: str) -> str:
-    """Return what an error says of a ``name`` that is not here."""
     if name == "InMemoryEvaluatorHook":
         return ": use EvaluationHook, which evaluates in the graph of the training"
     if name not in GONE:

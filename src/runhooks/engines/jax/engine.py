@@ -61,8 +61,6 @@ _MOST = int(np.iinfo(np.int32).max)
 
 
 class JaxEngine(Engine):
-    """Compiles a body with ``jax.jit``; pytrees are JAX's, registered classes included."""
-
     name = "jax"
     title = "JAX"
     runs_one_program = True

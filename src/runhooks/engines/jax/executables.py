@@ -76,7 +76,6 @@ def _refused(leaf: Any, parameter: str) -> tuple[str, str]:
 
 
 def forms_of(given: Sequence[Any]) -> list[str]:
-    """Return the shapes and dtypes that values have in JAX, each as text."""
     return [_form_of(value) for value in given]
 
 
@@ -188,7 +187,6 @@ class _Traces(Compilation):
         return result
 
     def log(self, what: str, party: str, start: float | None = None) -> None:
-        """Log the compilation after a trace, if any; the call began at ``start``, else with it."""
         if self.since is not None:
             secs = clock.monotonic() - (start or self.since) + self._ahead_secs
             self.since, self._ahead_secs = None, 0.0
@@ -275,7 +273,6 @@ class CoreExecutable:
         return self.result(*self.traces.ahead(lambda: trace(*args, *self.traced.placed)))
 
     def result(self, new: list[Any], by_layout: Mapping[int, Any]) -> CoreResult:
-        """Return what an executable has returned, with its layout."""
         ((number, arrays),) = by_layout.items()
         return CoreResult(new, arrays, self.layouts[number])
 

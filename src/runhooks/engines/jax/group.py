@@ -17,8 +17,6 @@ _LISTEN_MS = 24 * 3600 * 1000
 
 
 class JaxGroup(Group):
-    """The processes of the coordination service."""
-
     runtime: ClassVar[str] = "jax.distributed"
     runs_one_program: ClassVar[bool] = True
 

@@ -64,8 +64,6 @@ class TimelineTrace:
 
 
 class TensorFlow(Framework):
-    """TensorFlow as hooks and session layers see it."""
-
     name = "tensorflow"
     may_drop_summaries = True
     runs_one_program = True

@@ -75,7 +75,6 @@ def _can_be_read(operation: Any) -> bool:
 
 
 def _is_inside(operation: Any) -> bool:
-    """Return whether it is in a ``cond`` or a ``while_loop``."""
     return getattr(operation, "_get_control_flow_context", lambda: None)() is not None
 
 
@@ -99,7 +98,6 @@ def elements_of(graph: Any, fetches: Any) -> list[Any]:
 
 
 def names_of(graph: AnalyzedGraph, feed_keys: Iterable[Any]) -> set[str]:
-    """Return the names of the tensors that these keys feed; raise as ``elements_of``."""
     return {element.name for element in elements_of(graph, list(feed_keys))}
 
 
@@ -229,7 +227,6 @@ class AnalyzedGraph:
 
 
 def analyzed(graph: Any) -> AnalyzedGraph:
-    """Return the one ``AnalyzedGraph`` of a ``tf.Graph``."""
     found: AnalyzedGraph | None = getattr(graph, _ATTRIBUTE, None)
     if found is None:
         found = AnalyzedGraph(graph)
@@ -324,7 +321,6 @@ def _container_of(fetches: Any) -> Container | None:
 
 
 def _own(value: Any) -> Any:
-    """Return a copy of an array that may be the memory of a variable."""
     return value.copy() if value.__class__ is np.ndarray and value.base is not None else value
 
 

@@ -46,7 +46,6 @@ def check_scheme(path: str | os.PathLike[str]) -> None:
 
 
 def _names_in(url: str) -> list[str]:
-    """Return the names in a folder; none if there is none."""
     return [it.rstrip("/") for it in _gfile.listdir(url)] if _gfile.isdir(url) else []
 
 
@@ -148,7 +147,6 @@ def check_no_other_checkpoints(checkpoint_dir: str) -> None:
 
 
 def check_saver(saver: Any) -> None:
-    """Raise TypeError for a ``runhooks.Saver``."""
     if isinstance(saver, Saver):
         raise TypeError(
             "the saver must be a tf.compat.v1.train.Saver, or in a Scaffold a tf.train.Checkpoint, "

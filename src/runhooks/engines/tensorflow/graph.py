@@ -217,7 +217,6 @@ def _is_source(op: Any) -> bool:
 
 
 def graph_of(graph: Any) -> TensorFlowGraph:
-    """Return the one ``TensorFlowGraph`` of a ``tf.Graph``."""
     found: TensorFlowGraph | None = getattr(graph, _ATTRIBUTE, None)
     if found is None:
         found = TensorFlowGraph(graph)

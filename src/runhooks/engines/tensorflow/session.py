@@ -314,7 +314,6 @@ class ObservedSession(AdoptedSession):
 
 
 def observed(session: Any) -> ObservedSession:
-    """Return the one ``ObservedSession`` of a session of TensorFlow's."""
     found = getattr(session, _ATTRIBUTE, None)
     if not isinstance(found, ObservedSession):
         found = ObservedSession(session)
@@ -335,8 +334,6 @@ def _saver() -> Any:
 
 
 class TensorFlowOpener(SessionOpener):
-    """Creates the sessions of one graph."""
-
     scaffolds = (v1.train.Scaffold,)
     joins_ranks = False
     writes_checkpoints = False
@@ -463,7 +460,6 @@ def _missing_after_local_init(session: Session, scaffold: Any) -> str | None:
 
 
 def _missing(session: Session, op: Any) -> str | None:
-    """Return what ``op`` reports as not initialized, or None."""
     if op is None:
         return None
     try:

@@ -199,7 +199,6 @@ class SessionState(RawSession):
         return 0
 
     def forget_step(self) -> None:
-        """Note that the global step may have changed."""
         self.end_change(self.begin_change(), None)
 
     @contextmanager

@@ -130,7 +130,6 @@ def _is_applied(gradient: Any) -> bool:
 
 
 def updated_by(optimizers: Iterable[Optimizer]) -> list[Any]:
-    """Return the parameters of ``optimizers``, in their order."""
     return [p for it in optimizers for group in it.param_groups for p in group["params"]]
 
 

@@ -122,7 +122,6 @@ def join(saved: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> dict[
 
 
 def names_in(saved: Mapping[str, Any]) -> list[str]:
-    """Return the names of the tensors in what ``split`` has returned."""
     leaves = trees.walk(saved["state"], of=_container_of)
     return [leaf[1] for _, leaf in leaves if stands_for_array(leaf)]
 

@@ -95,7 +95,6 @@ class StepEngine(TorchEngine):
 
 
 def _put(device: torch.device, value: Any) -> Any:
-    """Return ``value`` with its tensors, and what else has ``to``, on ``device``."""
     if isinstance(value, torch.Tensor):
         return value.to(device, non_blocking=True)
     if type(value) not in _PLAIN:

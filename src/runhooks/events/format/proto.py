@@ -92,21 +92,18 @@ def signed(value: int) -> int:
 
 
 def as_int(value: int | bytes) -> int:
-    """Return an int32, int64 or enum."""
     if not isinstance(value, int):
         raise ValueError(f"a varint was expected, got {len(value)} bytes")
     return signed(value)
 
 
 def as_bytes(value: int | bytes) -> bytes:
-    """Return bytes, a string or a message."""
     if not isinstance(value, bytes):
         raise ValueError(f"bytes were expected, got the varint {value}")
     return value
 
 
 def as_float(value: int | bytes) -> float:
-    """Return a float or double."""
     content = as_bytes(value)
     if len(content) not in (4, 8):
         raise ValueError(f"4 or 8 bytes were expected, got {len(content)}")
@@ -136,7 +133,6 @@ def _key(number: int, wire_type: int) -> bytes:
 
 
 def varint_field(number: int, value: int) -> bytes:
-    """Return a field of an integer type."""
     return _key(number, VARINT) + varint(value)
 
 
@@ -146,7 +142,6 @@ def int_field(number: int, value: int) -> bytes:
 
 
 def double_field(number: int, value: float) -> bytes:
-    """Return a field."""
     return _key(number, FIXED64) + _DOUBLE.pack(value)
 
 
@@ -160,7 +155,6 @@ def float_field(number: int, value: float) -> bytes:
 
 
 def bytes_field(number: int, value: bytes) -> bytes:
-    """Return a field of type bytes, string or message."""
     return _key(number, LENGTH_DELIMITED) + varint(len(value)) + value
 
 
@@ -171,10 +165,8 @@ def text_field(number: int, value: str | bytes) -> bytes:
 
 
 def packed_doubles_field(number: int, values: ArrayLike) -> bytes:
-    """Return a repeated field."""
     return bytes_field(number, np.asarray(values, "<f8").tobytes())
 
 
 def packed_ints_field(number: int, values: Iterable[int]) -> bytes:
-    """Return a repeated field, or nothing."""
     return text_field(number, b"".join(map(varint, values)))

@@ -29,7 +29,6 @@ _Crc = TypeVar("_Crc", int, NDArray[np.uint32])
 
 
 def crc32c(data: bytes) -> int:
-    """Return the CRC-32C."""
     crc: int = google_crc32c.value(data)
     return crc
 

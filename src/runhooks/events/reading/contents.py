@@ -339,7 +339,6 @@ class RunContents:
         return [tag for tag, sure in is_sure.items() if sure or len(self.scalars(tag).steps)]
 
     def point_tags(self) -> list[tuple[str, str]]:
-        """Return the kinds and the tags of all other points."""
         keys = dict.fromkeys(key for file in self.files for key in file.points)
         return [key for key in keys if any(points for _, points in self.points_of_files(*key))]
 

@@ -74,7 +74,6 @@ def _natural(name: str) -> tuple[list[str | int], str]:
 
 
 def find_files(path: AnyPath) -> list[AnyPath]:
-    """Return the event files of a run, in order."""
     if isinstance(path, StorePath):
         found = path.files()
         if found != [path]:

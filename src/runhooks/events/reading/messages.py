@@ -55,7 +55,6 @@ class ParsedEvent(NamedTuple):
 
 
 def parse_event(message: bytes) -> ParsedEvent:
-    """Parse an Event."""
     wall_time = step = None
     number, contents = 0, list[LocatedField]()
     for field in locate_fields(message, 0, len(message)):
@@ -76,7 +75,6 @@ def parse_event(message: bytes) -> ParsedEvent:
 
 
 def parse_summary(message: bytes, begin: int, end: int) -> list[ParsedValue]:
-    """Parse a Summary."""
     return [
         parse_value(message, field.begin, field.end)
         for field in locate_fields(message, begin, end)
@@ -85,7 +83,6 @@ def parse_summary(message: bytes, begin: int, end: int) -> list[ParsedValue]:
 
 
 def parse_value(message: bytes, begin: int, end: int) -> ParsedValue:
-    """Parse a value of a Summary."""
     tag = metadata = content = None
     for field in locate_fields(message, begin, end):
         if field.number == SIMPLE_VALUE:
@@ -137,7 +134,6 @@ class Metadata(NamedTuple):
 
 
 def parse_metadata(message: bytes) -> Metadata:
-    """Parse a SummaryMetadata."""
     found = dict(fields(message))
     plugin = dict(fields(as_bytes(found.get(1, b""))))
     texts = (as_bytes(it) for it in (plugin.get(1, b""), found.get(2, b""), found.get(3, b"")))

@@ -258,7 +258,6 @@ class RowFormat:
 
 
 def _as_words(content: NDArray[np.uint8]) -> NDArray[np.uint64]:
-    """Return ``content`` as the words of a row."""
     words = np.zeros(-(-(HEADER_BYTES + len(content) + 4) // 8), np.uint64)
     words.view(np.uint8)[HEADER_BYTES : HEADER_BYTES + len(content)] = content
     return words
@@ -396,7 +395,6 @@ class ScalarStore:
 
 
 def concatenated(pieces: list[Scalars]) -> Scalars:
-    """Return ``pieces`` one after the other."""
     pieces = [piece for piece in pieces if len(piece.steps)]
     if len(pieces) == 1:
         return pieces[0]
@@ -406,7 +404,6 @@ def concatenated(pieces: list[Scalars]) -> Scalars:
 
 
 def _by_number(ids: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Return the indices that sort ``ids``, equal ones in order."""
     # NumPy sorts 16 bits by radix.
     order = np.argsort(ids.astype(np.uint16), kind="stable")
     if ids.max() >> 16:

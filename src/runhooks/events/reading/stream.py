@@ -68,8 +68,6 @@ def _stream(reader: StreamReader, follow: bool) -> Iterator[StreamPoint]:
 
 
 class StreamReader:
-    """Reads the points in ``path`` that were added since the last time."""
-
     def __init__(self, path: AnyPath, wanted: Wanted) -> None:
         find_runs(path)  # raises now, not at the first point
         self._path = path

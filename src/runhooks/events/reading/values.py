@@ -104,14 +104,12 @@ class SummaryDecoder:
 
 
 def decode_message(message: bytes, kind: str, known: TagMetadata) -> Any:
-    """Decode one value of a summary of a run."""
     value = parse_value(message, 0, len(message))
     _, metadata, _ = known.identify(message, value)
     return decode_value(message, value, kind, metadata)
 
 
 def decode_value(message: bytes, value: ParsedValue, kind: str, metadata: Metadata) -> Any:
-    """Decode ``value``, which is in ``message``."""
     if value.content is None or kind == "hparams":
         return metadata.content
     if value.content.number == TENSOR:

@@ -42,8 +42,6 @@ class Templates(NamedTuple):
 
 
 class ScalarTemplates:
-    """Makes the templates of new tags and keeps them."""
-
     def __init__(self) -> None:
         self._forget()
 
@@ -163,7 +161,6 @@ class ScalarRecords:
         return self._in_order(parts, len(tags))
 
     def _records(self, group: int, rows: _Index, columns: _Columns) -> _Bytes:
-        """Return a record for each of ``rows`` of the templates."""
         shape, digits = divmod(group, _LENGTHS)
         templates = self._templates.templates(shape, digits)
         length = templates.records.shape[1]
@@ -183,7 +180,6 @@ class ScalarRecords:
         return records
 
     def _in_order(self, parts: Sequence[tuple[_Index, _Bytes]], count: int) -> memoryview:
-        """Return the rows of ``parts`` in the order of their indices."""
         lengths = np.empty(count, np.intp)
         for at, rows in parts:
             lengths[at] = rows.shape[1]

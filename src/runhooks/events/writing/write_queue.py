@@ -149,7 +149,6 @@ class WriteQueue:
         return True
 
     def put_message(self, message: Any, nbytes: int = 0) -> bool:
-        """``put`` a message with ``nbytes`` bytes of arrays in it."""
         if nbytes < _LARGE:
             return self.put(MESSAGE, message, False, 0.0)
         if not self._admits(nbytes):
