@@ -299,6 +299,7 @@ class ValidationHook(EvaluatingHook):
         super().after_create_session(session, coord)
 
     def take(self, session: RawSession, metrics: Mapping[str, Any], is_own: bool) -> None:
+        """Take the metrics of a validation at the current step; see ``after_validation``."""
         if is_own or self._wanted <= metrics.keys():
             self._metrics, self._is_new = self._numbers(metrics), True
             self._evaluate_in_training(session, None)
