@@ -171,9 +171,7 @@ def module_graph(
 ) -> tuple[bytes, bytes]:
     """Return the ``GraphDef`` of ``module``, called with ``inputs``, and a ``RunMetadata`` of it.
 
-    Raises:
-        ImportError: TensorBoard, which torch needs, is not installed.
-        RuntimeError: The module cannot be traced.
+    Raises ImportError without TensorBoard, RuntimeError if the module cannot be traced.
     """
     from torch.utils.tensorboard._pytorch_graph import graph
 
