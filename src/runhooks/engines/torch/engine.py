@@ -187,9 +187,7 @@ ENGINE = TorchEngine()
 class Averages:
     """Moving averages of tensors, an object that checkpoints hold.
 
-    Args:
-        tensors: Parameters and buffers by name, some maybe by several.
-        parts: The names by which these were asked for.
+    ``tensors``: by name, one maybe by several; ``parts``: the names that asked for them.
     """
 
     def __init__(self, tensors: Mapping[str, torch.Tensor], parts: Collection[str]) -> None:
