@@ -85,19 +85,11 @@ class GeneratorAccess(NamedTuple):
 
 
 class ArrayLibrary(ABC):
-    """The adapter of one array library.
+    """The adapter of one array library, for ``runhooks.arrays.register``.
 
-    A subclass must define ``owns``. The other methods work for arrays that NumPy can read through
-    ``numpy()``, ``__array__`` or DLPack; override those that the library does better, as
-    ``examples/engine_mlx.py`` does:
-
-        class CupyArrays(ArrayLibrary):
-            name = "cupy"
-
-            def owns(self, kind):
-                return issubclass(kind, cupy.ndarray)
-
-        runhooks.arrays.register(CupyArrays())
+    A subclass must define ``name`` and ``owns``. The other methods work for arrays that NumPy can
+    read through ``numpy()``, ``__array__`` or DLPack; override those that the library does better,
+    as ``examples/engine_mlx.py`` does.
     """
 
     #: Stands in checkpoints for the library; one word.

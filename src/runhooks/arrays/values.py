@@ -25,9 +25,7 @@ NUMBERS: frozenset[type] = frozenset((float, int, bool)) | {
 def read_number(value: Any) -> float:
     """Return the one real number in ``value``; waits until a device has computed it.
 
-    Raises:
-        ValueError: It is not of size 1.
-        TypeError: It is not a real number.
+    Raises ValueError if it is not of size 1, TypeError if it is not real.
     """
     if isinstance(value, float | int):
         return float(value)

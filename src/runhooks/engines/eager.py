@@ -40,14 +40,8 @@ _NUMPY = (np.ndarray, np.generic)
 class EagerEngine(Engine):
     """Evaluates a graph operation by operation; pytrees: lists, tuples, dicts and dataclasses.
 
-    A subclass names the library whose arrays variables hold, and overrides what that does in its
-    own way. ``examples/engine_mlx.py`` is a whole one:
-
-        class CupyEngine(EagerEngine):
-            name = "cupy"
-            arrays = CupyArrays()
-
-        runhooks.engines.register_engine("cupy", CupyEngine)
+    A subclass has a ``name`` and ``arrays``, the library whose arrays variables hold, and overrides
+    what that does in its own way, as that of ``examples/engine_mlx.py``, for ``register_engine``.
 
     Functions are called with copies of what variables hold, which they may change, and with arrays
     of the library in the place of NumPy's. What is fetched is a copy too.

@@ -60,9 +60,8 @@ _ADAPTERS = {
 def find_group() -> Group | None:
     """Return the group of several processes that a framework has joined, or None."""
     for module, adapter in _ADAPTERS.items():
-        joined = sys.modules.get(module)
         # A module that is being imported lacks it.
-        if joined is not None and getattr(joined, "is_initialized", lambda: False)():
+        if getattr(sys.modules.get(module), "is_initialized", lambda: False)():
             group: Group | None = importlib.import_module(adapter).group()
             if group is not None and group.size > 1:
                 return group

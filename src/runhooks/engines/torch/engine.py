@@ -171,9 +171,7 @@ def module_graph(
 ) -> tuple[bytes, bytes]:
     """Return the ``GraphDef`` of ``module``, called with ``inputs``, and a ``RunMetadata`` of it.
 
-    Raises:
-        ImportError: TensorBoard, which torch needs, is not installed.
-        RuntimeError: The module cannot be traced.
+    Raises ImportError without TensorBoard, RuntimeError if the module cannot be traced.
     """
     from torch.utils.tensorboard._pytorch_graph import graph
 
@@ -189,9 +187,7 @@ ENGINE = TorchEngine()
 class Averages:
     """Moving averages of tensors, an object that checkpoints hold.
 
-    Args:
-        tensors: Parameters and buffers by name, some maybe by several.
-        parts: The names by which these were asked for.
+    ``tensors``: by name, one maybe by several; ``parts``: the names that asked for them.
     """
 
     def __init__(self, tensors: Mapping[str, torch.Tensor], parts: Collection[str]) -> None:

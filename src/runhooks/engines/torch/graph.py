@@ -409,14 +409,14 @@ def _tensors(
         within.check_new("a parameter of fn", name)
     given = {it: within.values.given(within.scope + it) for it in in_order}
     tensors = {name: tensor for name, tensor in given.items() if tensor is not None}
-    made = made_for(name for name in in_order if name not in tensors)
-    rest = [name for name in in_order if name not in tensors and name not in made]
+    tensors |= made_for(name for name in in_order if name not in tensors)
+    rest = [name for name in in_order if name not in tensors]
     if data is not None:
-        made |= drawn(within, rest, data, epochs)
+        tensors |= drawn(within, rest, data, epochs)
         rest = []
-    for name, tensor in made.items():
+    for name, tensor in tensors.items():
         within.values.add(within.scope + name, tensor)
-    tensors |= made | {name: _placeholder(within, name, step_name) for name in rest}
+    tensors |= {name: _placeholder(within, name, step_name) for name in rest}
     return tuple(tensors[name] for name in in_order)
 
 

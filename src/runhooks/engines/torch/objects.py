@@ -49,12 +49,10 @@ RATE = "learning_rate"
 GLOBAL_NORM = "global_gradient_norm"
 _PARAMETERS = "parameters"  # of each group, by name, beside the state of an optimizer
 
-Optimizers = Mapping[str, Optimizer]
-
 Part = torch.Tensor | dict[str, Any]  # or the group of an optimizer, whose rate is a number
 
 
-def rate_groups(optimizers: Optimizers, name: str) -> dict[str, dict[str, Any]]:
+def rate_groups(optimizers: Mapping[str, Optimizer], name: str) -> dict[str, dict[str, Any]]:
     """Return the groups whose learning rates ``name`` means, by name.
 
     ``"adam/learning_rate"``: all; ``"adam/learning_rate/0"``: the first; ``"adam/"`` may be left
@@ -505,13 +503,14 @@ def _settings(optimizer: Optimizer) -> str:
 
 
 def _stateful(name: str, it: Any) -> Any:
-    if _has(it, "get_state", "set_state") and not _has(it, "state_dict", "load_state_dict"):
-        return StateAsDict(it)
-    if isinstance(it, DataLoader) and not _has(it, "state_dict", "load_state_dict"):
-        raise TypeError(
-            f"{name} must have state_dict and load_state_dict, and is a DataLoader: give it as "
-            "data, or make it a StatefulDataLoader of torchdata"
-        )
+    if not _has(it, "state_dict", "load_state_dict"):
+        if _has(it, "get_state", "set_state"):
+            return StateAsDict(it)
+        if isinstance(it, DataLoader):
+            raise TypeError(
+                f"{name} must have state_dict and load_state_dict, and is a DataLoader: give it as "
+                "data, or make it a StatefulDataLoader of torchdata"
+            )
     if is_carried(it):
         raise TypeError(
             f"{name} is a value, which steps return anew: give it to rh.torch.graph, for a "
