@@ -110,6 +110,18 @@ def test_one_that_is_replaced_while_it_is_read_is_read_as_it_was(tmp_path):
     np.testing.assert_array_equal(stored.arrays()["w"], SNAPSHOT.arrays["w"])
 
 
+def test_a_small_array_in_two_pieces_keeps_neither(tmp_path, monkeypatch):
+    monkeypatch.setattr("runhooks.checkpoint.tensors.mapped", lambda _: None)
+    arrays = {"a": np.zeros(PIECE_BYTES - 512, np.uint8), "b": np.full(1024, 7, np.uint8)}
+    path = tmp_path / "model.ckpt-1"
+    write_checkpoint(path, Snapshot(arrays, {}), global_step=1)
+    found = rh.load(path, "b")
+    assert found.tobytes() == arrays["b"].tobytes()
+    while found.base is not None:
+        found = found.base
+    assert found.nbytes < 4096
+
+
 @pytest.mark.parametrize("mapped", [True, False])
 def test_any_array_lies_where_it_should(tmp_path, monkeypatch, mapped):
     """Whatever the sizes: next to each other, over the edges of pieces, and empty."""

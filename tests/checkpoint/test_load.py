@@ -238,7 +238,7 @@ def test_names_that_differ_in_the_separator_after_the_one_asked_for(tmp_path):
     names = "s/layer/scale", "s/layer.scale"
     arrays = {name: np.array(n) for n, name in enumerate(names)}
     write_checkpoint(tmp_path / "ckpt", Snapshot(arrays, {}), global_step=None)
-    message = "'s/layer/scale' and 's/layer.scale'.* give 's/layer/' or 's/layer.'; both, .'s/lay"
+    message = "'s/layer/scale' and 's/layer.scale'.* give 's/layer/' or 's/layer.' for one, .'s/lay"
     for like in (None, {"scale": np.array(0)}):
         with pytest.raises(ValueError, match=message):
             rh.load(tmp_path / "ckpt", "s/layer", like)

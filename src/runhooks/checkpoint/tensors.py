@@ -117,10 +117,7 @@ def _specs_of(arrays: Mapping[str, Any]) -> dict[str, ArraySpec]:
 
 
 class Encoding:
-    """A file of a checkpoint to be written; ``check`` its arrays first. ``states`` is JSON.
-
-    Raises ValueError if there are too many arrays, which are read with the pieces.
-    """
+    """A file of a checkpoint to be written; ``check`` its arrays first. ``states`` is JSON."""
 
     def __init__(
         self, arrays: Mapping[str, Any], about: Mapping[str, Any], states: str | None = None
@@ -182,10 +179,7 @@ def _few(buffers: list[Any]) -> list[Any]:
 
 
 def foreign_header(specs: Mapping[str, ArraySpec]) -> tuple[bytes, dict[str, int]]:
-    """Return the header of a file for other programs, and where in it each array begins.
-
-    Raises as ``check``.
-    """
+    """Return the header of a file for other programs, and where in it each array begins."""
     for name, spec in specs.items():
         if name == "__metadata__" or not is_unicode(name):
             raise ValueError(f".safetensors cannot hold an array named {name!r}")

@@ -17,7 +17,7 @@ from runhooks import clock
 GRACE_SECS = 2.0
 
 _HOLDS_SECS = 10.0  # then whoever goes on, as in a notebook, is patient again
-_LOOK_SECS = 0.2
+LOOK_SECS = 0.2
 
 _at = -math.inf
 
@@ -64,13 +64,8 @@ def secs_left() -> float:
     return max(0.0, GRACE_SECS - since) if 0 <= since <= _HOLDS_SECS else math.inf
 
 
-def look_secs() -> float:
-    """Return how long to wait for the next look."""
-    return min(_LOOK_SECS, secs_left())
-
-
 def sleep(secs: float) -> None:
     """Sleep for ``secs``, or until a Ctrl-C comes in any thread."""
     end = clock.monotonic() + secs
     while (left := end - clock.monotonic()) > 0 and secs_left() == math.inf:
-        time.sleep(min(left, _LOOK_SECS))
+        time.sleep(min(left, LOOK_SECS))

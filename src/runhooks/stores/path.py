@@ -22,8 +22,8 @@ import numpy as np
 
 from runhooks.stores.backend import Buffer, StoredObject
 from runhooks.stores.interruption import interrupting
-from runhooks.stores.store import Store, open_top
-from runhooks.stores.urls import is_url
+from runhooks.stores.store import Store, default_policy
+from runhooks.stores.urls import is_url, normal, top_of
 
 _WINDOW_BYTES = 8 << 20
 _MOST_AT_ONCE = 16  # objects read ahead
@@ -98,8 +98,8 @@ class StorePath:
     __slots__ = ("_tree", "key")
 
     def __init__(self, url: str) -> None:
-        store, self.key = open_top(url)
-        self._tree = _Tree(store)
+        top, self.key = top_of(normal(url))
+        self._tree = _Tree(Store(top, default_policy()))
 
     def unlisted(self) -> StorePath:
         """Return the same place, of which nothing was listed yet."""

@@ -159,7 +159,7 @@ def _outcome(
     outcome: Future[AnyResult] | None = None
     while interruption.secs_left():
         outcome = outcome or in_thread(request, "runhooks-request")
-        wait([outcome], interruption.look_secs())
+        wait([outcome], min(interruption.LOOK_SECS, interruption.secs_left()))
         if outcome.done():
             return outcome
         silent = clock.monotonic() - since
@@ -198,12 +198,6 @@ def open_store(url: str | os.PathLike[str], retry: RetryPolicy | None = None) ->
         raise ValueError(f"url must begin with a scheme such as s3://, got {os.fspath(url)!r}")
     text = normal(os.fspath(url))
     return Store(text, default_policy() if retry is None else retry)
-
-
-def open_top(url: str) -> tuple[Store, str]:
-    """Return the store of the bucket or host of ``url``, and its key there."""
-    top, key = top_of(normal(url))
-    return Store(top, default_policy()), key
 
 
 class Store:
