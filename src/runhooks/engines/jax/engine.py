@@ -1,7 +1,6 @@
 """The jax engine: a training step is an executable, to which the buffers of variables are donated.
 
-It is compiled at most twice for each form of its arguments: to return its small values, which any
-run may fetch, or large ones too.
+It is compiled at most twice for each form of its arguments: to return small values, or large too.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ _MOST = int(np.iinfo(np.int32).max)
 
 
 class JaxEngine(Engine):
-    """Compiles a body with ``jax.jit``; pytrees are JAX's, registered classes included."""
+    """Compiles a body with ``jax.jit``; pytrees are JAX's."""
 
     name = "jax"
     title = "JAX"
@@ -318,13 +317,10 @@ ENGINE = JaxEngine()
 
 
 def _compensated(total: Any, lost: Any, added: Any) -> tuple[Any, Any]:
-    """Return ``total + added``, and ``lost`` with what that lacks by rounding; after Neumaier.
-
-    What is lost moves to the total as soon as that can take it, lest it be rounded itself.
-    """
+    """Return ``total + added``, and ``lost`` with what that lacks by rounding; after Neumaier."""
     new = total + added
     is_larger = jnp.abs(total) >= jnp.abs(added)
     lost += jnp.where(is_larger, (total - new) + added, (added - new) + total)
     lost = jnp.where(jnp.isfinite(new), lost, 0)  # infinity lacks nothing
-    moved = new + lost
+    moved = new + lost  # as soon as it can take it
     return moved, jnp.where(jnp.isfinite(moved), lost - (moved - new), 0)

@@ -1,6 +1,6 @@
 """The python engine: the user's functions are called one by one, over NumPy or anything else.
 
-The arrays of a variable are read-only, as the variables of a run change all together or not at all.
+The arrays of variables are read-only: those of a run change all together or not at all.
 """
 
 from __future__ import annotations

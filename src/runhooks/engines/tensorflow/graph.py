@@ -17,10 +17,11 @@ from runhooks.engines.tensorflow.fetches import (
     AnalyzedGraph,
     accumulated,
     analyzed,
+    companion,
     elements_of,
     needed,
 )
-from runhooks.engines.tensorflow.session import TensorFlowOpener, observed
+from runhooks.engines.tensorflow.session import ObservedSession, TensorFlowOpener
 from runhooks.graph.base import BaseGraph, GraphKeys, entered
 from runhooks.graph.engine import Kept
 from runhooks.graph.epochs import EPOCH, steps_per_epoch
@@ -29,11 +30,9 @@ from runhooks.trigger import no_epochs
 
 v1 = tf.compat.v1
 
-_ATTRIBUTE = "runhooks_graph"
-
 
 class TensorFlowGraph(BaseGraph):
-    """A ``tf.Graph``, its ``launched``; ``graph_of`` gives the one that belongs to it."""
+    """A ``tf.Graph``, its ``launched``, as ``companion`` gives it."""
 
     def __init__(self, graph: Any) -> None:
         self._graph = graph
@@ -227,28 +226,20 @@ def _is_source(op: Any) -> bool:
     return op.type == "Placeholder" or "GetNext" in op.type or "Dequeue" in op.type
 
 
-def graph_of(graph: Any) -> TensorFlowGraph:
-    """Return the one ``TensorFlowGraph`` of a ``tf.Graph``."""
-    found: TensorFlowGraph | None = getattr(graph, _ATTRIBUTE, None)
-    if found is None:
-        found = TensorFlowGraph(graph)
-        setattr(graph, _ATTRIBUTE, found)
-    return found
-
-
 def current_graph() -> TensorFlowGraph | None:
     """Return TensorFlow's default graph, where it builds graphs; None where it is eager."""
     if tf.executing_eagerly():
         return None
     graph = v1.get_default_graph()
-    return None if getattr(graph, "building_function", False) else graph_of(graph)
+    return None if getattr(graph, "building_function", False) else companion(graph, TensorFlowGraph)
 
 
 def known_graph(graph: Any) -> TensorFlowGraph | None:
     """Return a ``tf.Graph`` as hooks ask of it; None if it is none."""
-    return graph_of(graph) if isinstance(graph, tf.Graph) else None
+    return companion(graph, TensorFlowGraph) if isinstance(graph, tf.Graph) else None
 
 
 def known_session(session: Any) -> Any:
     """Return a session of a ``tf.Graph`` as hooks ask of it; None if it is none."""
-    return observed(session) if isinstance(getattr(session, "graph", None), tf.Graph) else None
+    is_theirs = isinstance(getattr(session, "graph", None), tf.Graph)
+    return companion(session, ObservedSession) if is_theirs else None

@@ -177,7 +177,7 @@ class SessionState(RawSession):
         """
         with self._lock:
             self._in_flight -= 1
-            step = self._own.step = None if values is None else int(max(values))
+            step = self._own.step = int(max(values)) if values else None
             if number == self._begun:  # no other run has overlapped
                 self._step_is_known = step is not None
                 self._step = self._step if step is None else step
@@ -230,7 +230,7 @@ class SessionState(RawSession):
 
     def steps_to_fetch(self, change: StepChange | None, fed: Collection[str]) -> list[Any]:
         """Return what a run is to fetch for the global step; it cannot tell what it is ``fed``."""
-        if change is None or (change is not UNCHANGED and not change.is_known):
+        if change is None:
             return []
         if change.reads:
             return list(change.reads)
@@ -260,8 +260,7 @@ class SessionState(RawSession):
             raise
         finally:
             if number:
-                increases = plan.step is not None and plan.step.never_decreases
-                self.end_change(number, values, increases=increases)
+                self.end_change(number, values, increases=plan.never_decreases)
         self.runs += 1
         return result
 
