@@ -49,7 +49,7 @@ _MEMORY = {"allocated_bytes": "bytes_in_use", "peak_allocated_bytes": "peak_byte
 
 _LOST = ("ABORTED", "UNAVAILABLE")
 
-#: What JAX raises if the value of an argument is needed while a function is traced.
+# While a function is traced.
 _NOT_KNOWN = (
     jax.errors.ConcretizationTypeError,
     jax.errors.TracerArrayConversionError,
@@ -98,7 +98,7 @@ class JaxEngine(Engine):
         held = hold(value)
         _check_has_arrays(name, held, value)
         leaves = [_initial_leaf(name, p, leaf) for p, leaf in self.leaves(held).items()]
-        # In one call, which compiles nothing; a copy of each would be compiled.
+        # In one call, which compiles nothing.
         here = [leaf for leaf in leaves if not _is_spread(leaf)]
         copies = iter(cast(Any, jax).device_put(here, may_alias=False))
         copied = [jnp.copy(leaf) if _is_spread(leaf) else next(copies) for leaf in leaves]
@@ -140,7 +140,7 @@ class JaxEngine(Engine):
         if not jnp.issubdtype(old.dtype, jnp.inexact):
             return new
         new, weight = jnp.asarray(new, old.dtype), jnp.asarray(weight, old.dtype)
-        # Of the two forms the one that rounds less.
+        # The form that rounds less.
         moved = jnp.where(
             weight < 0.5, old + weight * (new - old), new - (1 - weight) * (new - old)
         )
@@ -198,7 +198,7 @@ class JaxEngine(Engine):
         value = without_variable(release(hold(value)))
         flat, _ = jax.tree_util.tree_flatten_with_path(value, is_leaf=lambda it: it is not value)
         children = {path_text(path): without_variable(child) for path, child in flat if path}
-        # Objects of nnx keep their own records beside the user's attributes.
+        # Objects of nnx keep records there.
         return {key: it for key, it in children.items() if not key.startswith("_pytree__")}
 
     def note_call(self, error: Exception, step: str, args: Mapping[str, Any]) -> None:
@@ -254,7 +254,7 @@ class JaxEngine(Engine):
         def stop() -> Path:
             cast(Any, jax.profiler).stop_trace()
             written = profiles / max(_names(profiles) - before)
-            # JAX names it for the second, which may see more than one.
+            # JAX names it for the second.
             with suppress(OSError):  # it exists from before a recovery
                 written = written.rename(profiles / f"step-{step}")
             return written

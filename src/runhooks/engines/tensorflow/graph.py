@@ -1,7 +1,7 @@
 """``TensorFlowGraph``: a ``tf.Graph`` as hooks and session layers see it.
 
-TensorFlow does not know what belongs to a step, and its own sessions make runs too. So the number
-of an epoch, and a mean over one, are control inputs of the operations that make the step.
+TensorFlow's own sessions make runs too. So the number of an epoch, and a mean over one, are control
+inputs of the operations that make the step.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class TensorFlowGraph(BaseGraph):
 
     @contextmanager
     def _at_top(self) -> Iterator[None]:
-        """Add to the graph inside it, whatever scopes the program is in."""
+        """Add to the graph outside all scopes."""
         with (
             self._graph.as_default(),
             self._graph.name_scope(None),
@@ -141,7 +141,7 @@ class TensorFlowGraph(BaseGraph):
             yield
 
     def _value(self, element: Any) -> Any:
-        """Return the tensor that ``element`` is or names; anything else as it is."""
+        """Return the tensor that is meant; anything else as it is."""
         if not isinstance(element, str | tf.Tensor | tf.Operation | tf.Variable):
             return element
         found = self._graph.as_graph_element(element)
@@ -164,7 +164,7 @@ class TensorFlowGraph(BaseGraph):
 
 
 def _add_mean(graph: AnalyzedGraph, epoch: Any, value: Any, weight: Any, name: str) -> Any:
-    """Return the mean of ``value``, as ``rh.epoch_mean``; ``epoch``: the tensor of its number."""
+    """Return the mean of ``value``, as ``rh.epoch_mean``."""
     steps = _steps_of(graph, value)
     if not steps:
         raise ValueError(
@@ -194,7 +194,7 @@ def _number(value: Any, what: str) -> Any:
 
 
 def _steps_of(graph: AnalyzedGraph, value: Any) -> list[Any]:
-    """Return the first operations that make a step and need all data that ``value`` does."""
+    """Return the first operations of a step that need all data of ``value``."""
     behind = set(needed([value]))
     sources = {op for op in behind if _is_source(op)}
     followers: dict[Any, list[Any]] = {}
@@ -215,7 +215,7 @@ def _steps_of(graph: AnalyzedGraph, value: Any) -> list[Any]:
 
 
 def _examples(graph: AnalyzedGraph, value: Any) -> Any:
-    """Return the length of the first array among the data that ``value`` needs; 1 without any."""
+    """Return the length of the first array of data that ``value`` needs, or 1."""
     behind = set(needed([value]))
     data = [op for op in graph.launched.get_operations() if op in behind and _is_source(op)]
     shapes = [tf.shape(tensor) for op in data for tensor in op.outputs]
@@ -227,7 +227,7 @@ def _is_source(op: Any) -> bool:
 
 
 def current_graph() -> TensorFlowGraph | None:
-    """Return TensorFlow's default graph, where it builds graphs; None where it is eager."""
+    """Return TensorFlow's default graph; None where it is eager."""
     if tf.executing_eagerly():
         return None
     graph = v1.get_default_graph()
