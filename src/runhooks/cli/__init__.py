@@ -11,7 +11,7 @@ _LIBRARIES = ("typer", "rich", "plotext")
 
 def main() -> None:
     """Run the command."""
-    # A reader, such as head, may stop reading: the command then ends in silence, as others do.
+    # If a reader, such as head, stops reading, the command ends in silence.
     if hasattr(signal, "SIGPIPE"):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     command, *names = sys.argv[1:] or [""]

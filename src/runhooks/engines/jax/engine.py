@@ -49,7 +49,7 @@ _MEMORY = {"allocated_bytes": "bytes_in_use", "peak_allocated_bytes": "peak_byte
 
 _LOST = ("ABORTED", "UNAVAILABLE")
 
-# While a function is traced.
+#: What JAX raises if a value is needed while a function is traced.
 _NOT_KNOWN = (
     jax.errors.ConcretizationTypeError,
     jax.errors.TracerArrayConversionError,
@@ -198,7 +198,7 @@ class JaxEngine(Engine):
         value = without_variable(release(hold(value)))
         flat, _ = jax.tree_util.tree_flatten_with_path(value, is_leaf=lambda it: it is not value)
         children = {path_text(path): without_variable(child) for path, child in flat if path}
-        # Objects of nnx keep records there.
+        # Objects of nnx keep records of their own there.
         return {key: it for key, it in children.items() if not key.startswith("_pytree__")}
 
     def note_call(self, error: Exception, step: str, args: Mapping[str, Any]) -> None:
@@ -254,7 +254,7 @@ class JaxEngine(Engine):
         def stop() -> Path:
             cast(Any, jax.profiler).stop_trace()
             written = profiles / max(_names(profiles) - before)
-            # JAX names it for the second.
+            # JAX names it for the second, which may see more than one.
             with suppress(OSError):  # it exists from before a recovery
                 written = written.rename(profiles / f"step-{step}")
             return written

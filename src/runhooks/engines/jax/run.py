@@ -184,7 +184,7 @@ class JaxBody(BoundBody):
         self._shardings: tuple[Any, ...] = ()  # of the new values
         self._forms: list[str] = []  # of what was last given in another form
         self._bindings: BoundedCache[Any, Binding] = BoundedCache()
-        # Of the runs that call the core at once, and what takes the fetches out of its result.
+        # Of the runs that call the core at once.
         self._binding: Binding | None = None
         self._pick: Callable[[Any], Sequence[Any]] = tuple
 
