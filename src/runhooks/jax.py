@@ -31,10 +31,21 @@ def graph(
 ) -> StepGraph:
     """Turn your own train step, which may be jitted, into a graph compiled by JAX.
 
-    The arguments and errors are those of ``rh.graph``; what ``train_step`` raises when it is traced
-    comes through. A state is any pytree, or an object of flax nnx, which the step changes in place
-    and need not return. ``rh.call(evaluate, graph["model"], ...)`` calls your function with the
-    object itself.
+    A state is any pytree, or an object of flax nnx, which the step changes in place and need not
+    return; static parts are kept apart. ``rh.call(evaluate, graph["model"], ...)`` calls your
+    function with the object itself.
+
+    Args:
+        train_step: As for ``rh.graph``.
+        outputs: As for ``rh.graph``.
+        name: As for ``rh.graph``.
+        data: As for ``rh.graph``.
+        epochs: As for ``rh.graph``.
+        steps_per_epoch: As for ``rh.graph``.
+        **state: As for ``rh.graph``.
+
+    Raises:
+        Exception: As ``rh.graph``, or whatever ``train_step`` raises when it is traced.
     """
     return step_graph(
         "jax", train_step, outputs, name, data, epochs, state, steps_per_epoch=steps_per_epoch

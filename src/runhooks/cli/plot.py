@@ -12,18 +12,8 @@ from numpy.typing import NDArray
 from rich.text import Text
 
 from runhooks.cli import output
-from runhooks.cli.runs import (
-    Goals,
-    Higher,
-    Json,
-    Lower,
-    NamedRun,
-    RunPaths,
-    Tags,
-    best_first,
-    read_runs,
-    summarized,
-)
+from runhooks.cli.runs import Higher, Json, Lower, NamedRun, RunPaths, Tags, read_runs
+from runhooks.cli.summary import Goals, best_first, summarized
 from runhooks.events import Scalars
 
 _COLORS = (6, 3, 5, 2, 1, 4, 14, 11, 13, 10, 9, 12)  # that every terminal has

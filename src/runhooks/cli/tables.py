@@ -13,23 +13,18 @@ from runhooks.cli import output
 from runhooks.cli.output import Column
 from runhooks.cli.plot import sparkline
 from runhooks.cli.runs import (
-    Extreme,
-    Goal,
-    Goals,
     Higher,
     Json,
     Lower,
     NamedRun,
     RunPath,
     RunPaths,
-    ScalarSummary,
     Tags,
-    best_first,
     hparams_of,
     no_such,
     read_runs,
-    summaries_of,
 )
+from runhooks.cli.summary import Extreme, Goal, Goals, ScalarSummary, best_first, summaries_of
 from runhooks.events.reading.messages import KINDS
 from runhooks.stores.path import AnyPath
 
@@ -188,9 +183,9 @@ def _write_overview(runs: Sequence[NamedRun]) -> None:
 
 def _times(run: events.Run) -> tuple[float, float] | None:
     times = [it.wall_times for it in _columns(run)]
-    return (
-        (min(float(it[0]) for it in times), max(float(it[-1]) for it in times)) if times else None
-    )
+    if not times:
+        return None
+    return min(float(it[0]) for it in times), max(float(it[-1]) for it in times)
 
 
 def _columns(run: events.Run) -> list[events.Scalars | events.Points]:

@@ -117,6 +117,8 @@ def is_nnx(value: Any) -> bool:
 
 def check_distinct(values: Mapping[str, Any]) -> None:
     """Raise ValueError if objects of nnx in two of ``values`` share a variable."""
+    if "flax.nnx" not in sys.modules:
+        return
     owners: dict[int, tuple[str, str]] = {}
     for name, value in values.items():
         for part in filter(is_nnx, jax.tree.leaves(value, is_leaf=is_nnx)):
@@ -134,6 +136,8 @@ def check_distinct(values: Mapping[str, Any]) -> None:
 
 def without_variables(value: Any) -> Any:
     """Return ``value`` with arrays in the place of nnx's variables."""
+    if "flax.nnx" not in sys.modules:
+        return value
     return jax.tree.map(without_variable, value, is_leaf=_is_variable)
 
 

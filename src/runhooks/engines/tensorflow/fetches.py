@@ -48,7 +48,7 @@ def companion(of: Any, kind: Callable[[Any], Companion]) -> Companion:
     """Return the one ``kind(of)``, which is kept in an attribute of ``of``."""
     name = f"runhooks_{kind.__name__}"
     found: Companion | None = getattr(of, name, None)
-    if found is None:
+    if found is None or type(found) is not kind:  # an object may have every attribute
         found = kind(of)
         with suppress(AttributeError):
             setattr(of, name, found)
