@@ -84,7 +84,7 @@ def say(sentence: str, style: str = "") -> None:
 
 
 def unbroken(text: str) -> str:
-    """Return ``text`` so that ``say`` does not wrap it."""
+    """Return what ``say`` does not wrap."""
     return text.replace(" ", _NO_BREAK)
 
 
@@ -139,7 +139,7 @@ def hparam(value: object) -> str:
 
 
 def hparams(values: Sequence[object]) -> list[str]:
-    """Return the values of one hyper-parameter; those that differ look different."""
+    """Return values of which those that differ look different."""
     cells = list(map(hparam, values))
     if len(set(cells)) < len(set(map(repr, values))):
         cells = shortened([repr(it) if isinstance(it, float) else str(it) for it in values])
@@ -183,7 +183,7 @@ def date(wall_time: float) -> str:
 
 
 def printable(name: str | AnyPath) -> str:
-    """Return ``name`` with what cannot be printed escaped."""
+    """Return ``name`` with the rest escaped."""
     text = str(name)
     if text.isprintable():
         return text
@@ -198,8 +198,7 @@ def tag(name: str) -> str:
 def shortened(names: Sequence[str], part: int | None = None) -> list[str]:
     """Return ``names`` printable, without the middle of those that are very long.
 
-    With ``part``, each has that part of the terminal. Those that differ stay different, in more
-    columns if need be.
+    With ``part``, each has that part of the terminal. Those that differ stay different.
     """
     whole, room = [printable(name) for name in names], _share(part) or _LONG
     while len(set(short := [_cut(name, room) for name in whole])) < len(set(whole)):
@@ -277,7 +276,7 @@ def short_names(names: Sequence[str]) -> list[str]:
 
 
 def say_prefix(names: Sequence[str]) -> None:
-    """Print the common prefix that ``short_names`` left out, if any."""
+    """Print what ``short_names`` left out."""
     if prefix := _prefix(names):
         say(f"{_DOTS} stands for {tag(prefix)}", style="dim")
 

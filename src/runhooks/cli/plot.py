@@ -94,7 +94,6 @@ def _write_charts(by_tag: Mapping[str, Sequence[_Line]], goals: Goals) -> None:
 
 
 def _best(tag: str, lines: Sequence[_Line], goals: Goals) -> list[_Line]:
-    """Return the best of ``lines`` that a chart has room for, in their order."""
     if len(lines) <= _LINES:
         return list(lines)
     goal = goals.decided(tag)
@@ -155,15 +154,12 @@ def _thinned(scalars: Scalars, columns: int) -> _Curve:
 
 
 class _Axis(NamedTuple):
-    """The interval that a chart shows, and its ticks."""
-
     low: float
     high: float
     ticks: NDArray[np.float64]
 
     @classmethod
     def over(cls, data: Sequence[NDArray[np.float64]], ticks: int, whole: bool = False) -> _Axis:
-        """Return the axis over finite ``data``, with about as many ``ticks``."""
         together = np.concatenate(data)
         low, high = float(together.min()), float(together.max())
         if low / 2 == high / 2:

@@ -63,8 +63,7 @@ def read_runs(
 ) -> list[NamedRun]:
     """Return the runs at ``paths``, each once; damage is skipped and mentioned on stderr.
 
-    ``tags``: patterns; ``kind``: what to read beside hyper-parameters. Raises CommandError if a
-    path has no run, a pattern matches no tag, or nothing is of this ``kind``.
+    Raises CommandError if a path has no run, a pattern matches no tag, or nothing is of ``kind``.
     """
     found: dict[AnyPath, NamedRun] = {}
     for path in paths:
@@ -95,7 +94,7 @@ def _read(path: AnyPath, tags: Sequence[str] | None, kind: Kind) -> events.Runs:
 
 
 def hparams_of(run: events.Run) -> dict[str, Any]:
-    """Return the hyper-parameters of ``run``; none if they are damaged, which is said."""
+    """Return them; none if they are damaged, which is said."""
     try:
         return run.hparams
     except (DataLossError, OSError) as error:
@@ -119,7 +118,7 @@ def _check_tags(
 
 
 def check_exists(path: AnyPath) -> None:
-    """Raise CommandError if there is nothing at ``path``."""
+    """Raise CommandError if it does not."""
     if not (path.exists() if isinstance(path, StorePath) else os.path.lexists(path)):
         raise CommandError(f"there is no file or directory {path}")
 
@@ -158,7 +157,7 @@ def _no_such_tag(pattern: str, paths: Sequence[AnyPath], kind: Kind) -> str:
 
 
 def no_such(noun: str, pattern: str, known: Collection[str], where: str) -> str:
-    """Return the message if ``pattern`` matches none of ``known``."""
+    """Return what an error says."""
     if meant := suggestion(pattern.strip("*"), known):
         return f"no {noun} {pattern!r}{where}{meant}"
     return f"no {noun} {pattern!r}{where}, which has {listed([*known])}"

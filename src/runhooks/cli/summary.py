@@ -72,11 +72,7 @@ class Extreme(NamedTuple):
 
 
 class ScalarSummary(NamedTuple):
-    """The points of a scalar tag; times are in seconds since the epoch.
-
-    ``first_step`` is the least step and ``last_step`` the greatest. ``min``, ``max`` and ``best``
-    are of the finite values, None without any; ``best`` is None without a ``goal``, too.
-    """
+    """The points of a scalar tag; ``min``, ``max`` and ``best`` are of finite values, if any."""
 
     tag: str
     points: int
@@ -108,7 +104,7 @@ def best_first(
 
 
 def summaries_of(run: Run, goals: Goals) -> list[ScalarSummary]:
-    """Return the summary of each scalar tag that has points."""
+    """Return those of all scalar tags that have points."""
     return [
         summarized(tag, scalars, goals.of(tag))
         for tag, scalars in run.scalars.items()

@@ -119,7 +119,6 @@ def _others(run: events.Run) -> list[dict[str, Any]]:
 
 
 def _points(run: events.Run) -> list[tuple[str, str, events.Points]]:
-    """Return what is no scalar, by kind and tag."""
     kinds = [kind for kind in KINDS if kind not in ("scalar", "hparams")]
     found = [(kind, tag, points) for kind in kinds for tag, points in run.points(kind).items()]
     return [it for it in found if len(it[2])]

@@ -161,24 +161,17 @@ class _Traces(Compilation):
     """Notices when JAX traces a function, before it compiles it; ``since`` is monotonic."""
 
     def __init__(self) -> None:
-        self._ahead_secs = 0.0
+        self.ahead_secs = 0.0  # of a trace before the call, which is part of compiling
 
     def begin(self) -> None:
         if self.since is None:
             self.since = clock.monotonic()
 
-    def ahead(self, trace: Callable[[], Any]) -> Any:
-        """Return ``trace()``; its time is part of compiling."""
-        start = clock.monotonic()
-        result = trace()
-        self._ahead_secs += clock.monotonic() - start
-        return result
-
     def log(self, what: str, party: str, start: float | None = None) -> None:
         """Log the compilation after a trace, if any; the call may have begun at ``start``."""
         if self.since is not None:
-            secs = clock.monotonic() - (start or self.since) + self._ahead_secs
-            self.since, self._ahead_secs = None, 0.0
+            secs = clock.monotonic() - (start or self.since) + self.ahead_secs
+            self.since, self.ahead_secs = None, 0.0
             whom = "" if party == CALLER else f" for {party}"
             _log.info("compiled %s%s in %.2f seconds", what, whom, secs)
 
@@ -193,8 +186,10 @@ class _Executable:
         self.jitted: Any = jax.jit(function)
 
     def traced_shapes(self, args: Sequence[Any]) -> Any:
-        """Return the shapes and dtypes of its results, which are not computed."""
-        return self.traces.ahead(lambda: self.jitted.eval_shape(*args, *self.traced.placed))
+        start = clock.monotonic()
+        shapes = self.jitted.eval_shape(*args, *self.traced.placed)
+        self.traces.ahead_secs += clock.monotonic() - start
+        return shapes
 
 
 class PartExecutable(_Executable):
@@ -229,11 +224,7 @@ class CoreResult(NamedTuple):
 
 
 class CoreExecutable(_Executable):
-    """A training step: executables that share one trace of the user's functions.
-
-    They return the leaves of variables' new values, and a dict of one item: the number of the
-    layout, and a tuple of the small arrays, or of all.
-    """
+    """A training step: executables that share one trace of the user's functions."""
 
     def __init__(self, traced: FlatBody, party: str) -> None:
         super().__init__(traced, party, self._trace)
@@ -245,7 +236,7 @@ class CoreExecutable(_Executable):
         self._steps: BoundedCache[Any, Any] = BoundedCache()
 
     def step(self, wide: bool, shardings: tuple[Any, ...]) -> Any:
-        """Return what returns small arrays, if ``wide`` also large ones; ``shardings``: of new."""
+        """Return what makes new leaves, and the small arrays, or all, by number of layout."""
         return self._steps.get_or_make(
             (wide, shardings),
             lambda: jax.jit(self._step(wide, shardings), donate_argnums=self._donated),
@@ -259,7 +250,7 @@ class CoreExecutable(_Executable):
         return CoreResult(new, arrays, self.layouts[number])
 
     def settled(self, args: Sequence[Any]) -> list[Any]:
-        """Return ``args`` with weakly typed variables as the step makes them, as ``jax.lax.scan``.
+        """Return ``args`` with weakly typed variables as the step makes them.
 
         Else the second run would be compiled again.
         """
@@ -293,8 +284,10 @@ class CoreExecutable(_Executable):
         def step(*args: Any) -> list[Any]:
             self.traces.begin()
             new, arrays, layout = self.result(*self.jitted(*args))
-            if shardings:
-                new = [*map(_sharded, new, shardings)]
+            constrained: Any = jax.lax.with_sharding_constraint
+            for index, sharding in enumerate(shardings):
+                if sharding is not None:
+                    new[index] = constrained(new[index], sharding)
             # A dict of one item is unpacked in C++, where a pytree of ours would call Python.
             return [*new, {layout.number: tuple(arrays if wide else arrays[: layout.small])}]
 
@@ -331,11 +324,6 @@ def _sharding_of(leaf: Any) -> NamedSharding | None:
     if not isinstance(sharding, NamedSharding) or AxisType.Explicit in sharding.mesh.axis_types:
         return None  # explicit axes are part of the type, which does not change
     return NamedSharding(sharding.mesh, sharding.spec)
-
-
-def _sharded(leaf: Any, sharding: NamedSharding | None) -> Any:
-    constrained: Any = jax.lax.with_sharding_constraint
-    return leaf if sharding is None else constrained(leaf, sharding)
 
 
 def _described(body: Body) -> str:

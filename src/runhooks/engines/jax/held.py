@@ -184,7 +184,7 @@ def _static_unless_array(it: Any) -> Any:
 
 
 def is_static(it: Any) -> bool:
-    """Return whether ``it`` is a ``Static``."""
+    """Return whether it is a ``Static``."""
     return isinstance(it, Static)
 
 
@@ -259,7 +259,7 @@ class Layout:
         number: One for each trace. Traced functions return it; JAX would keep the layout, and so
             the graph, for as long as the process lives.
         small: How many arrays every run of the step returns.
-        trees: The value of each tensor that can be read, held, with ``Leaf``s in it.
+        trees: The value of each tensor that can be read, with ``Leaf``s in it.
     """
 
     number: int
@@ -274,10 +274,9 @@ def lay_out(
     inputs: Any,
     new: Iterable[Sequence[Any]],
 ) -> list[Any]:
-    """Fill an empty ``layout`` with the values that the operations of ``body`` have in a trace.
+    """Fill ``layout``; return the arrays, the small ones first, each in a buffer of its own.
 
-    ``new``: the leaves of new values, as computed and as returned. Return the arrays to return, the
-    small ones first, each in a buffer of its own.
+    ``new``: the leaves of new values, as computed and as returned.
     """
     of_new = {id(leaf): Leaf(i, is_new=True) for leaves in new for i, leaf in enumerate(leaves)}
     taken = {*of_new, *map(id, jax.tree.leaves(inputs))}
@@ -286,7 +285,6 @@ def lay_out(
     others: list[tuple[Leaf, Any]] = []
 
     def added(leaf: Any, to: list[tuple[Leaf, Any]]) -> Any:
-        """Return the ``Leaf`` of an array or a number; anything else as it is."""
         array = _own(leaf, taken)
         if array is None:
             return leaf
