@@ -302,13 +302,16 @@ class JaxBody(BoundBody):
         args: Sequence[Any],
         values: dict[Tensor, Any],
         assigned: dict[Variable, Any],
+        compute: Callable[[PartExecutable, Sequence[Any]], Any] = PartExecutable.__call__,
     ) -> None:
         for part in parts:
             traced = part.traced
             try:
-                results = part(self._args_of(traced, args, values))
+                results = compute(part, self._args_of(traced, args, values))
             except Exception as error:
-                _note_party(error, part.party)
+                note_failure(error, [])
+                if part.party != CALLER:
+                    add_note(error, f"in what {part.party} asks for")
                 raise
             assigned |= traced.by_variable(results)
             values.update(zip(traced.body.fetches, results[traced.new_leaves :], strict=True))
@@ -327,14 +330,8 @@ class JaxBody(BoundBody):
         binding = self._divided(result)
         if result is not None:
             values.update(binding.read(result))
-        for part in (*binding.before, *binding.after):
-            try:
-                shapes = part.traced_shapes(self._args_of(part.traced, args, values))
-            except Exception as error:
-                _note_party(error, part.party)
-                raise
-            fetched = shapes[part.traced.new_leaves :]
-            values.update(zip(part.traced.body.fetches, fetched, strict=True))
+        parts = (*binding.before, *binding.after)
+        self._compute(parts, args, values, {}, PartExecutable.traced_shapes)
         held = frozenset(t for t in self._body.fetches if is_held(values[t]))
         return replace(binding, held=held), args
 
@@ -376,9 +373,3 @@ class JaxBody(BoundBody):
                 "an earlier one: make a graph for each"
             )
         return again
-
-
-def _note_party(error: Exception, party: str) -> None:
-    note_failure(error, [])
-    if party != CALLER:
-        add_note(error, f"in what {party} asks for")

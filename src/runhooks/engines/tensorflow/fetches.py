@@ -84,7 +84,6 @@ def _can_be_read(operation: Any) -> bool:
 
 
 def _is_inside(operation: Any) -> bool:
-    """Return whether it is in a ``cond`` or a ``while_loop``."""
     return getattr(operation, "_get_control_flow_context", lambda: None)() is not None
 
 
@@ -104,7 +103,7 @@ def elements_of(graph: Any, fetches: Any) -> list[Any]:
 
 
 def names_of(graph: AnalyzedGraph, feed_keys: Iterable[Any]) -> set[str]:
-    """Return the names of the tensors that these keys feed."""
+    """Return the names of what these keys feed."""
     return {element.name for element in elements_of(graph, list(feed_keys))}
 
 
@@ -162,7 +161,7 @@ class AnalyzedGraph:
 
     @property
     def global_step(self) -> Any:
-        """The global step as a tensor to fetch; None if the graph has none."""
+        """The tensor to fetch, if any."""
         step = v1.train.get_global_step(self.launched)
         return None if step is None else self.launched.as_graph_element(step)
 
@@ -196,7 +195,7 @@ class AnalyzedGraph:
         return [op for op in ops if _makes_step(op)]
 
     def step_change(self, elements: Iterable[Any], fed: Collection[str] = ()) -> StepChange | None:
-        """Return what a run of ``elements``, ``fed`` by name, does to the step; None: unknown."""
+        """Return what a run of ``elements`` does to the step; None: unknown."""
         self._look()
         found = self._changing.intersection(needed(elements, fed)) if self._changing else set()
         if not found:
@@ -215,7 +214,6 @@ class AnalyzedGraph:
         return StepChange(tuple(reads), increase)
 
     def _look(self) -> None:
-        """Find what changes the global step, if the graph is not as it was."""
         if self._version == self.launched.version:
             return
         self._version = self.launched.version
@@ -243,10 +241,7 @@ class DirectRun(NamedTuple):
 
 
 class FetchPlan(NamedTuple):
-    """How a run is made.
-
-    ``direct``: None if ``Session.run`` makes it; ``step``: None if it is to be read after the run.
-    """
+    """How a run is made: by ``Session.run`` if not ``direct``; no ``step``: read it later."""
 
     direct: DirectRun | None
     step: StepChange | None
@@ -324,7 +319,6 @@ def _fed(graph: AnalyzedGraph, key: Any) -> str:
 
 
 def _converter(graph: AnalyzedGraph, name: str) -> Callable[[Any], Any]:
-    """Return what makes an array of a fed value, or raises as ``Session.run``."""
     tensor = graph.as_graph_element(name)
     dtype, shape = tensor.dtype.as_numpy_dtype, tensor.shape
     rank = shape.rank

@@ -42,10 +42,7 @@ _log = logging.getLogger("runhooks")
 
 
 class CallableRun(PreparedRun):
-    """A run of ``fetches`` in ``session``, which learns the global step and counts the run.
-
-    ``call`` takes the feeds and returns what was fetched, the global step at ``places``.
-    """
+    """``call`` takes the feeds and returns what was fetched, the global step at ``places``."""
 
     __slots__ = (
         *("_call", "_convert", "_increases", "_keys", "_places", "_read", "_session"),
@@ -76,7 +73,7 @@ class CallableRun(PreparedRun):
         self.steps = -1 if increase is None else increase
 
     def is_fed(self, feed_dict: Any) -> bool:
-        """As ``PreparedRun.is_fed``, without the slow hash of tensors, which cannot be compared."""
+        """As ``PreparedRun.is_fed``, without the slow hash of tensors."""
         keys = self._keys
         if not feed_dict:
             return not keys
@@ -234,7 +231,7 @@ _own_run = Session.run
 
 
 class AdoptedSession(SessionState, SessionInterface):  # type: ignore[misc]
-    """A session around another of TensorFlow's, which makes the runs."""
+    """A session around another, which makes the runs."""
 
     def __init__(self, session: Any) -> None:
         self.adopted = session
@@ -311,10 +308,6 @@ _PARTS = (
 )
 
 
-def _saver() -> Any:
-    return v1.train.Saver(sharded=True, allow_empty=True)
-
-
 class TensorFlowOpener(SessionOpener):
     """Creates the sessions of one graph."""
 
@@ -333,7 +326,8 @@ class TensorFlowOpener(SessionOpener):
         check_saver(scaffold.saver)
         with self._graph.launched.as_default():
             if scaffold.saver is None:
-                scaffold.saver = scaffold.get_or_default("saver", v1.GraphKeys.SAVERS, _saver)
+                make = partial(v1.train.Saver, sharded=True, allow_empty=True)
+                scaffold.saver = scaffold.get_or_default("saver", v1.GraphKeys.SAVERS, make)
             # After the saver, which changes the step; before the graph is final.
             self.prepare_graph()
             given = {name: getattr(scaffold, name) for name in _PARTS}
@@ -400,7 +394,6 @@ class TensorFlowOpener(SessionOpener):
             runner.create_threads(session, coord=coord, daemon=True, start=True)
 
     def _restored(self, session: Session, saver: Any, directory: Place, path: Place) -> bool:
-        """Restore ``path``, or the newest sound checkpoint of ``directory``, if any."""
         if path:
             self._restore(session, saver, os.fspath(path))
             return True
@@ -435,7 +428,6 @@ class TensorFlowOpener(SessionOpener):
 
 
 def _missing_after_local_init(session: Session, scaffold: Any) -> str | None:
-    """Run ``local_init_op``; return what is not initialized, before or after it, or None."""
     missing = _missing(session, scaffold.ready_for_local_init_op)
     if missing is None and scaffold.local_init_op is not None:
         session.run(scaffold.local_init_op, feed_dict=scaffold.local_init_feed_dict)

@@ -140,10 +140,7 @@ class SessionState(RawSession):
         return self._step
 
     def begin_change(self) -> int:
-        """Note that a run begins which may change the global step, or reads it.
-
-        Return its number; negative if another is being made.
-        """
+        """Return the number of a run that may change the global step; negative if others go on."""
         with self._lock:
             self._begun += 1
             self._in_flight += 1
@@ -203,7 +200,7 @@ class SessionState(RawSession):
             self._foreseen, run.off_steps = run, off_steps
 
     def note_error(self, error: BaseException) -> None:
-        """Note the error of a run; raise ClosedSessionError if it comes of a closed session."""
+        """Raise ClosedSessionError if the session is closed."""
         if self.engine.is_lost(error):
             self.is_over = True
         elif self.is_over and isinstance(error, tf.errors.CancelledError):
@@ -212,7 +209,6 @@ class SessionState(RawSession):
             raise ClosedSessionError(_CLOSED, self) from error
 
     def steps_to_fetch(self, change: StepChange | None, fed: Collection[str]) -> list[Any]:
-        """Return what a run is to fetch for the global step."""
         if change is None:
             return []
         if change.reads:
@@ -225,7 +221,7 @@ class SessionState(RawSession):
         raise NotImplementedError
 
     def run_whole(self, fetches: Any, *given: Any) -> Any:
-        """Make one run by ``run_plainly``, after which the global step is known."""
+        """Make one run, after which the global step is known."""
         feed_keys = tuple(given[0]) if given and isinstance(given[0], Mapping) else ()
         plan = make_plan(self.analyzed_graph, fetches, feed_keys)
         fed = () if plan.step is None else names_of(self.analyzed_graph, feed_keys)
@@ -267,7 +263,6 @@ class SessionState(RawSession):
         return _kind(source) not in ("Iterator", "OneShotIterator") or len(_starts(source)) > 1
 
     def rewind(self, *fetches: Any, to: Any = None) -> None:
-        """Restart those that have one initializer without a placeholder."""
         alone = [starts[0] for source in fetches if len(starts := _starts(source)) == 1]
         unfed = [it for it in alone if "Placeholder" not in map(_kind, needed([it]))]
         if unfed:
