@@ -129,7 +129,6 @@ class _Report(NamedTuple):
 
 
 def _inspect(checkpoint: Checkpoint) -> _Report:
-    """Compare all files with their checksums; FileNotFoundError or NotFoundError: it is gone."""
     path = checkpoint.path
     step = None if checkpoint.step < 0 else checkpoint.step
     about = _Report(path, step, checkpoint.wall_time, 0, None, {}, {}, [])

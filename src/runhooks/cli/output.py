@@ -41,12 +41,12 @@ class CommandError(Exception):
 
 @functools.cache
 def console() -> Console:
-    """Return the console of stdout, made once for a command line."""
+    """Return the console of stdout."""
     return Console(markup=False, highlight=False, emoji=False)
 
 
 def width() -> int | None:
-    """Return the columns of the terminal, or those that COLUMNS gives; None without either."""
+    """Return the columns of the terminal, or of COLUMNS, if any."""
     given = os.environ.get("COLUMNS", "").isdecimal()
     return console().width if given or sys.stdout.isatty() else None
 
@@ -62,7 +62,7 @@ def arrow(goal: Literal["min", "max"]) -> str:
 
 
 def write(line: Text | str = "", style: str = "") -> None:
-    """Print a line of results, which is not wrapped; a ``Text`` must be printable already."""
+    """Print a line, which is not wrapped; a ``Text`` must be printable already."""
     text = Text(printable(line)) if isinstance(line, str) else line
     if console().color_system is None:  # then this prints the same, at a hundredth of the cost
         sys.stdout.write(f"{text.plain}\n")
@@ -71,7 +71,7 @@ def write(line: Text | str = "", style: str = "") -> None:
 
 
 def say(sentence: str, style: str = "") -> None:
-    """Print ``sentence``; on a terminal it is wrapped between words, but not in ``unbroken``."""
+    """Print ``sentence``, which a terminal wraps between words."""
     room, lines = width(), [printable(sentence)]
     if room is not None:
         indent = " " * (len(sentence) - len(sentence.lstrip(" ")))
@@ -112,7 +112,7 @@ def complain(message: str) -> None:
 
 @contextmanager
 def progress(path: AnyPath) -> Iterator[None]:
-    """On a terminal, say on stderr that ``path`` is being read."""
+    """On a terminal, say that ``path`` is being read."""
     if not sys.stderr.isatty():
         yield
         return
@@ -132,7 +132,7 @@ def number(value: float) -> str:
 
 
 def hparam(value: object) -> str:
-    """Return the value of a hyper-parameter; "" for None. Whole numbers keep all digits."""
+    """Return the value of a hyper-parameter; whole numbers keep all digits."""
     if isinstance(value, float):
         return str(int(value)) if value.is_integer() and abs(value) < _WHOLE else number(value)
     return "" if value is None else tag(str(value))
@@ -175,7 +175,7 @@ def duration(secs: float) -> str:
 
 
 def date(wall_time: float) -> str:
-    """Return seconds since the epoch as local time; a number if they are none."""
+    """Return seconds since the epoch as local time, if they are one."""
     try:
         return f"{datetime.fromtimestamp(wall_time):%Y-%m-%d %H:%M:%S}"
     except (ValueError, OverflowError, OSError):

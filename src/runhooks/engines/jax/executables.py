@@ -106,7 +106,7 @@ class FlatBody:
         return {v: [next(rest) for _ in range(it.num_leaves)] for v, it in pairs}
 
     def evaluate(self, args: Sequence[Any]) -> tuple[dict[Tensor, Any], list[Any]]:
-        """Compute all operations; return values by tensor, and the leaves of new values."""
+        """Return values by tensor, and the leaves of new values."""
         rest = iter(args)
         old = [
             jax.tree.unflatten(it, [next(rest) for _ in range(it.num_leaves)])
@@ -122,10 +122,7 @@ class FlatBody:
 
 
 def own_buffers(inputs: Sequence[Any], new: Sequence[Any]) -> list[Any]:
-    """Return the leaves ``new``, each in a buffer of its own, maybe that of its old value.
-
-    The old ones come first among ``inputs``, the arguments of the run.
-    """
+    """Return ``new``, each in a buffer of its own, maybe that of its old value in ``inputs``."""
     taken = {id(leaf) for leaf in jax.tree.leaves(list(inputs))}
     owned = []
     for leaf, before in zip(new, inputs):  # noqa: B905 - other inputs follow
@@ -145,7 +142,6 @@ def copied(values: Sequence[Any], taken: Any) -> list[Any]:
 def _own_args(
     op: Operation, traced: Mapping[int, Any], values: Mapping[Tensor, Any]
 ) -> tuple[Any, ...]:
-    """Return the arguments of ``op``, in new containers; ``traced`` replaces constants, by id."""
     args = [
         nest.map_leaves(lambda leaf: traced.get(id(leaf), leaf), arg) if _arrays(arg) else arg
         for arg in op.args
@@ -168,7 +164,7 @@ class _Traces(Compilation):
             self.since = clock.monotonic()
 
     def log(self, what: str, party: str, start: float | None = None) -> None:
-        """Log the compilation after a trace, if any; the call may have begun at ``start``."""
+        """Log the compilation after a trace, if any."""
         if self.since is not None:
             secs = clock.monotonic() - (start or self.since) + self.ahead_secs
             self.since, self.ahead_secs = None, 0.0
@@ -177,7 +173,7 @@ class _Traces(Compilation):
 
 
 class _Executable:
-    """What JAX makes of a body for ``party``; ``function``: what it traces."""
+    """What JAX makes of a body for ``party``, by tracing ``function``."""
 
     def __init__(self, traced: FlatBody, party: str, function: Callable[..., Any]) -> None:
         self.traced = traced
@@ -263,7 +259,7 @@ class CoreExecutable(_Executable):
         return now
 
     def log(self, wide_for: str | None = None) -> None:
-        """Log the compilation of a step, if any; it returns large arrays too for ``wide_for``."""
+        """Log the compilation of a step, if any; ``wide_for``: who wants large arrays."""
         body = self.traced.body
         what = f"the step ({_described(body)})"
         if len(body.operations) == 1:  # such as what begins an epoch
@@ -334,9 +330,8 @@ def _described(body: Body) -> str:
 class Once:
     """``fn``, traced once for all arguments of the same structure, shapes, dtypes and shardings.
 
-    A trace that has drawn from a generator of NumPy or Python, which the graph puts back, is not
-    used again. A result that is an argument or another result is the same object, which tells what
-    shares a buffer.
+    A trace that has drawn from a generator of NumPy or Python is not used again. A result that is
+    an argument or another result is the same object, which tells what shares a buffer.
     """
 
     def __init__(self, fn: Callable[..., Any], name: str) -> None:

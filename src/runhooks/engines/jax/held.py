@@ -256,8 +256,7 @@ class Layout:
     """Where the values of a step's operations are found.
 
     Attributes:
-        number: One for each trace. Traced functions return it; JAX would keep the layout, and so
-            the graph, for as long as the process lives.
+        number: Traced functions return it; JAX would keep the layout, and so the graph, for good.
         small: How many arrays every run of the step returns.
         trees: The value of each tensor that can be read, with ``Leaf``s in it.
     """

@@ -40,23 +40,15 @@ Executable = TypeVar("Executable", CoreExecutable, PartExecutable)
 
 @dataclass(frozen=True)
 class Binding:
-    """The executables of one run before and after the core, and where what they pass on is.
-
-    Attributes:
-        trees: What is read of the core: the value of each tensor, held, with ``Leaf``s in it.
-        wide_for: The party for which the core returns more than in every run, or None.
-        layout: The number of the layout of the core.
-        indices: Where the fetches are among its arrays, if nothing else is to be done.
-        held: The fetches whose values are to be released.
-    """
+    """The executables of one run before and after the core, and what is read of it."""
 
     before: list[PartExecutable]
     after: list[PartExecutable]
-    trees: Mapping[Tensor, Any]
-    wide_for: str | None
+    trees: Mapping[Tensor, Any]  # as of ``Layout``
+    wide_for: str | None  # the party for which the core returns more than in every run
     layout: int
-    indices: list[int] | None
-    held: frozenset[Tensor] = frozenset()
+    indices: list[int] | None  # of the fetches among its arrays, if nothing else is to be done
+    held: frozenset[Tensor] = frozenset()  # the fetches to release
 
     def read(self, result: CoreResult) -> dict[Tensor, Any]:
         def array(leaf: Leaf) -> Any:
@@ -77,7 +69,7 @@ class _Divider:
         self._donated = set(of_core.assigned) if of_core is not None and of_core.donate else set()
 
     def tree(self, tensor: Tensor) -> Any:
-        """Return the value with ``Leaf``s in it; None if the core does not return it."""
+        """Return the value, as of ``Layout``; None if the core does not return it."""
         if tensor in self._given:
             return None
         if tensor not in self._trees:
@@ -256,7 +248,6 @@ class JaxBody(BoundBody):
     def _call_core_at_once(
         self, core: CoreExecutable, binding: Binding, given: Sequence[Any]
     ) -> None:
-        """Let the next run with such values do so, if there is nothing else to do."""
         body, of_core = self._body, core.traced.body
         if binding.indices is None or (body.kept, body.given) != (of_core.kept, of_core.given):
             return
