@@ -111,7 +111,7 @@ def _remarks(report: events.FileReport) -> Iterator[str]:
 class _Array(NamedTuple):
     dtype: str
     shape: tuple[int, ...]
-    size: int  # in bytes
+    size: int
 
 
 class _Report(NamedTuple):
@@ -187,7 +187,7 @@ def checkpoints(directory: _Directory, json: Json = False) -> None:
 def _reports(directory: AnyPath, only: AnyPath | None) -> list[_Report]:
     try:
         checkpoints = find_checkpoints(directory)
-    except ValueError as error:  # of a newer format
+    except ValueError as error:
         raise output.CommandError(str(error)) from error
     found = []
     for it in checkpoints:

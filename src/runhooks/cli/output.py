@@ -64,7 +64,7 @@ def arrow(goal: Literal["min", "max"]) -> str:
 def write(line: Text | str = "", style: str = "") -> None:
     """Print a line, which is not wrapped; a ``Text`` must be printable already."""
     text = Text(printable(line)) if isinstance(line, str) else line
-    if console().color_system is None:  # then this prints the same, at a hundredth of the cost
+    if console().color_system is None:  # the same, at a hundredth of the cost
         sys.stdout.write(f"{text.plain}\n")
     else:
         console().print(text, style=style, soft_wrap=True)
@@ -155,7 +155,7 @@ def size(in_bytes: int) -> str:
     """Return ``1.5 MB``."""
     if in_bytes < 1000:
         return f"{in_bytes} B"
-    scaled = float(min(in_bytes, 10**300))  # of a damaged checkpoint it may be anything
+    scaled = float(min(in_bytes, 10**300))  # damaged, it may be anything
     for unit in ("kB", "MB", "GB"):
         scaled /= 1000
         if scaled < 999.5:

@@ -175,7 +175,7 @@ class _Axis(NamedTuple):
 def _drawn(
     curves: Sequence[_Curve], letters: str | None, width: int, height: int, colored: bool
 ) -> Text:
-    import plotext  # takes a tenth of a second, which only this command needs
+    import plotext  # slow, and only needed here
 
     x = _Axis.over([steps for steps, _ in curves], max(2, width // 12), whole=True)
     y = _Axis.over([values for _, values in curves], max(2, height // 3))
@@ -199,7 +199,7 @@ def _drawn(
 def _round_numbers(low: float, high: float, ticks: int, whole: bool) -> NDArray[np.float64]:
     rough = high / ticks - low / ticks
     power = 10.0 ** math.floor(math.log10(rough)) if rough > 0 else 0.0
-    if not power:  # too close to zero to be divided any further
+    if not power:  # too close to zero to be divided
         return np.array([low, high])
     step = next(it * power for it in (1, 2, 5, 10) if it * power >= rough)
     step = max(step, 1.0) if whole else step

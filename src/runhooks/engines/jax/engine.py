@@ -49,7 +49,6 @@ _MEMORY = {"allocated_bytes": "bytes_in_use", "peak_allocated_bytes": "peak_byte
 
 _LOST = ("ABORTED", "UNAVAILABLE")
 
-#: What JAX raises if a value is needed while a function is traced.
 _NOT_KNOWN = (
     jax.errors.ConcretizationTypeError,
     jax.errors.TracerArrayConversionError,
@@ -140,7 +139,7 @@ class JaxEngine(Engine):
         if not jnp.issubdtype(old.dtype, jnp.inexact):
             return new
         new, weight = jnp.asarray(new, old.dtype), jnp.asarray(weight, old.dtype)
-        # The form that rounds less.
+        # What rounds less.
         moved = jnp.where(
             weight < 0.5, old + weight * (new - old), new - (1 - weight) * (new - old)
         )
@@ -322,5 +321,5 @@ def _compensated(total: Any, lost: Any, added: Any) -> tuple[Any, Any]:
     is_larger = jnp.abs(total) >= jnp.abs(added)
     lost += jnp.where(is_larger, (total - new) + added, (added - new) + total)
     lost = jnp.where(jnp.isfinite(new), lost, 0)  # infinity lacks nothing
-    moved = new + lost  # as soon as it can take it
+    moved = new + lost
     return moved, jnp.where(jnp.isfinite(moved), lost - (moved - new), 0)

@@ -95,7 +95,6 @@ class FlatBody:
         self.body = body
         self.reads = (*body.assigned, *body.kept)
         self._structures = [structures[variable] for variable in self.reads]
-        #: How many leaves the new values of ``body.assigned`` have.
         self.new_leaves = sum(structures[variable].num_leaves for variable in body.assigned)
         self._constants = {id(leaf): leaf for op in body.operations for leaf in _arrays(op.args)}
         self.placed = list(self._constants.values())
@@ -157,7 +156,7 @@ class _Traces(Compilation):
     """Notices when JAX traces a function, before it compiles it; ``since`` is monotonic."""
 
     def __init__(self) -> None:
-        self.ahead_secs = 0.0  # of a trace before the call, which is part of compiling
+        self.ahead_secs = 0.0  # of a trace before the call
 
     def begin(self) -> None:
         if self.since is None:
@@ -262,7 +261,7 @@ class CoreExecutable(_Executable):
         """Log the compilation of a step, if any; ``wide_for``: who wants large arrays."""
         body = self.traced.body
         what = f"the step ({_described(body)})"
-        if len(body.operations) == 1:  # such as what begins an epoch
+        if len(body.operations) == 1:
             what = repr(body.operations[0].name)
         before, self._logged = self._logged, self.forms
         others = [
@@ -293,7 +292,7 @@ class CoreExecutable(_Executable):
         body = self.traced.body
         values, new = self.traced.evaluate(args)
         owned = own_buffers(args, new)
-        with self._numbering:  # sessions in other threads trace it, too
+        with self._numbering:  # threads may trace it at once
             layout = Layout(len(self.layouts))
             self.layouts.append(layout)
         arrays = lay_out(layout, body, values, args, [new, owned])
@@ -342,7 +341,7 @@ class Once:
     def __call__(self, *args: Any) -> Any:
         held = _static_unless_traced(hold(args))
         leaves = jax.tree.leaves(held)
-        if not leaves:  # nothing is traced
+        if not leaves:
             return self._fn(*args)
         before = shared_states()
         jaxpr = self._jitted.trace(*held).jaxpr.jaxpr

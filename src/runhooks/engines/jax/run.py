@@ -173,10 +173,9 @@ class JaxBody(BoundBody):
         if core_body is not None and party is not None:
             self._core = self._executable(CoreExecutable, core_body, party.name)
             self.compilation = self._core.traces
-        self._shardings: tuple[Any, ...] = ()  # of the new values
-        self._forms: list[str] = []  # of what was last given in another form
+        self._shardings: tuple[Any, ...] = ()
+        self._forms: list[str] = []
         self._bindings: BoundedCache[Any, Binding] = BoundedCache()
-        # Of the runs that call the core at once.
         self._binding: Binding | None = None
         self._pick: Callable[[Any], Sequence[Any]] = tuple
 

@@ -90,8 +90,7 @@ class PythonEngine(EagerEngine):
         as_numbers(name, path, leaf)
 
     def sum(self, leaf: Any, delta: Any) -> Any:
-        # A Python number keeps the dtype. NumPy 1 would make float64 of it and a float32, and any
-        # NumPy float32 of it and a bfloat16.
+        # A Python number keeps the dtype, which NumPy 1, or any with a bfloat16, would widen.
         like = type(delta) is int and leaf.dtype.kind in "iu"
         like = like or (type(delta) in (int, float) and is_inexact(leaf.dtype))
         return leaf + (leaf.dtype.type(delta) if like else delta)

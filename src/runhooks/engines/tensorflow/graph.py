@@ -175,7 +175,7 @@ def _add_mean(graph: AnalyzedGraph, epoch: Any, value: Any, weight: Any, name: s
     weight = _examples(graph, value) if weight is None else weight
     weight = _number(weight, f"the weight of {value.name!r}")
     with graph.launched.name_scope(f"{name}/"):
-        # The sum, the weight, and their epoch.
+        # Sum, weight and epoch.
         sums = v1.Variable(tf.zeros(3, tf.float64), trainable=False, use_resource=True, name="sums")
         added = tf.stack([weight * _number(value, repr(value.name)), weight])
         before, now = sums.read_value(), tf.cast(epoch, tf.float64)

@@ -68,7 +68,7 @@ class CallableRun(PreparedRun):
         self._places = places
         self._tells_step = plan.step is not UNCHANGED or session.is_shared
         self._increases = plan.never_decreases
-        # If it is not known how far the step goes, each run is followed by a look at what is due.
+        # -1: each run is followed by a look at what is due.
         increase = None if plan.step is None or session.is_shared else plan.step.increase
         self.steps = -1 if increase is None else increase
 
@@ -171,7 +171,7 @@ class Session(_Session, SessionState):  # type: ignore[misc]
         try:
             v1.Session.close(self)
         finally:
-            self._forget_runs()  # callables that outlive the session release nothing
+            self._forget_runs()  # later they release nothing
 
     def run_plainly(self, fetches: Any, *given: Any) -> Any:
         try:
@@ -208,7 +208,7 @@ class Session(_Session, SessionState):  # type: ignore[misc]
         self._last = None
 
     def _plan(self, key: Any, fetches: Any, feed_dict: Mapping[Any, Any]) -> FetchPlan:
-        # What is added to the graph may change the global step in the same fetches.
+        # What is added to the graph may change the step in the same fetches.
         plans, key = self.analyzed_graph.plans, (self.graph.version, key)
         plan: FetchPlan | None = plans.get(key)
         if plan is None:
@@ -301,7 +301,6 @@ class ObservedSession(AdoptedSession):
         return self._read_step()
 
 
-#: What TensorFlow's own scaffold finds in a graph, or makes.
 _PARTS = (
     *("init_op", "ready_op", "ready_for_local_init_op"),
     *("local_init_op", "summary_op", "saver"),

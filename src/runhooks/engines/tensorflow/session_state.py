@@ -96,7 +96,7 @@ class SessionState(RawSession):
         self._restored: str | None = None
         self._step: int | None = None
         self._step_is_known = False
-        # Runs that may change the step are numbered, as those of several threads may overlap.
+        # Runs that may change the step are numbered: those of threads may overlap.
         self._lock = threading.Lock()
         self._saving = threading.Lock()  # a saver has one list of its checkpoints
         self._begun = self._in_flight = 0
