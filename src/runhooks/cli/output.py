@@ -175,7 +175,7 @@ def duration(secs: float) -> str:
 
 
 def date(wall_time: float) -> str:
-    """Return seconds since the epoch as local time, if they are one."""
+    """Return seconds since the epoch as local time, if there is one."""
     try:
         return f"{datetime.fromtimestamp(wall_time):%Y-%m-%d %H:%M:%S}"
     except (ValueError, OverflowError, OSError):
@@ -183,7 +183,7 @@ def date(wall_time: float) -> str:
 
 
 def printable(name: str | AnyPath) -> str:
-    """Return ``name`` with the rest escaped."""
+    """Return ``name``, escaped where it cannot be printed."""
     text = str(name)
     if text.isprintable():
         return text

@@ -42,7 +42,7 @@ _log = logging.getLogger("runhooks")
 
 
 class CallableRun(PreparedRun):
-    """``call`` takes the feeds and returns what was fetched, the global step at ``places``."""
+    """A run: ``call`` takes the feeds, and returns what was fetched, the step at ``places``."""
 
     __slots__ = (
         *("_call", "_convert", "_increases", "_keys", "_places", "_read", "_session"),
