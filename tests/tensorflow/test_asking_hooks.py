@@ -1,8 +1,11 @@
 """Hooks that ask in every run of a ``tf.Graph``: what they change from run to run counts."""
 
+from unittest import mock
+
 import pytest
 import tensorflow as tf
 
+from runhooks.engines.foreign import session_of
 from runhooks.tensorflow import train
 
 v1 = tf.compat.v1
@@ -81,3 +84,11 @@ def test_tensor_that_the_caller_feeds_may_not_be_fed_by_a_hook_later():
 
     with pytest.raises(RuntimeError, match="Same tensor is fed"):
         trained(hooks_of, 8)
+
+
+def test_hook_asks_a_session_that_has_every_attribute():
+    """As a mock has in a test of somebody's loop."""
+    mocked = mock.MagicMock(graph=tf.Graph())
+    found = session_of(mocked)
+    assert found.adopted is mocked
+    assert found is session_of(mocked)

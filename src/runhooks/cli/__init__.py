@@ -10,7 +10,8 @@ _LIBRARIES = ("typer", "rich", "plotext")
 
 
 def main() -> None:
-    # A reader, such as head, may stop reading: the command then ends in silence, as others do.
+    """Run the command."""
+    # If a reader, such as head, stops reading, the command ends in silence.
     if hasattr(signal, "SIGPIPE"):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     command, *names = sys.argv[1:] or [""]

@@ -20,8 +20,7 @@ from runhooks.cli.tail import tail
 from runhooks.errors import OpError, described
 from runhooks.version import __version__
 
-_REFUSED = 2
-# Of the click inside typer, or of the package click: as its version has it.
+# Of the click inside typer, or of the package.
 _UsageError: Any = typer.BadParameter.__base__
 _TRACEBACK = "RUNHOOKS_TRACEBACK"
 
@@ -48,7 +47,7 @@ class _Group(TyperGroup):
             if _TRACEBACK in os.environ:
                 raise
             complain(f"unexpected error: {described(error)}; {_TRACEBACK}=1 shows where it arose")
-        raise typer.Exit(_REFUSED)
+        raise typer.Exit(2)
 
 
 class _Command(TyperCommand):

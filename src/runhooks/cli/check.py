@@ -28,8 +28,7 @@ from runhooks.errors import DataLossError, NotFoundError
 from runhooks.stores.path import AnyPath
 
 _FEW_FILES = 10
-_DAMAGED, _GOES_BACK, _SOUND, _EMPTY = "DAMAGED", "STEPS GO BACK", "sound", "empty"
-_COUNTED = {_DAMAGED: "damaged", _GOES_BACK: "whose steps go back", _EMPTY: "empty"}
+_COUNTED = {"DAMAGED": "damaged", "STEPS GO BACK": "whose steps go back", "empty": "empty"}
 
 
 def check(run: RunPath, json: Json = False) -> None:
@@ -55,7 +54,7 @@ def check(run: RunPath, json: Json = False) -> None:
 
 def _write_reports(reports: Sequence[events.FileReport]) -> None:
     verdicts = [_verdict(it) for it in reports]
-    listed = [it for it in reports if len(reports) <= _FEW_FILES or _verdict(it) != _SOUND]
+    listed = [it for it in reports if len(reports) <= _FEW_FILES or _verdict(it) != "sound"]
     if listed:
         styles = ["green" if it.sound else "bold red" for it in listed]
         output.write_table(
@@ -74,17 +73,16 @@ def _write_reports(reports: Sequence[events.FileReport]) -> None:
                 output.say(f"  {remark}")
     if listed:
         output.write()
-    counts = ((verdicts.count(verdict), said) for verdict, said in _COUNTED.items())
-    said = ", ".join(f"{count} {what}" for count, what in counts if count)
-    output.say(f"{output.count(len(reports), 'file')}, {said or 'all sound'}")
+    counts = [f"{verdicts.count(it)} {what}" for it, what in _COUNTED.items() if it in verdicts]
+    output.say(f"{output.count(len(reports), 'file')}, {', '.join(counts) or 'all sound'}")
 
 
 def _verdict(report: events.FileReport) -> str:
     if report.damages or report.errors:
-        return _DAMAGED
+        return "DAMAGED"
     if report.folds:
-        return _GOES_BACK
-    return _SOUND if report.size else _EMPTY
+        return "STEPS GO BACK"
+    return "sound" if report.size else "empty"
 
 
 def _remarks(report: events.FileReport) -> Iterator[str]:
@@ -113,16 +111,11 @@ def _remarks(report: events.FileReport) -> Iterator[str]:
 class _Array(NamedTuple):
     dtype: str
     shape: tuple[int, ...]
-    size: int  # in bytes
+    size: int
 
 
 class _Report(NamedTuple):
-    """A checkpoint; ``wall_time`` in seconds since the epoch, ``size`` in bytes.
-
-    ``step``: None if its graph had none. ``fault``: what is wrong with it; None if it is sound.
-    What it makes unreadable is empty in other fields. ``states``: the names of the hooks and inputs
-    whose states it has.
-    """
+    """A checkpoint; what its ``fault``, if any, makes unreadable is empty."""
 
     path: AnyPath
     step: int | None
@@ -131,15 +124,11 @@ class _Report(NamedTuple):
     fault: str | None
     arrays: dict[str, _Array]
     metrics: dict[str, float]
-    states: list[str]
+    states: list[str]  # the names of hooks and inputs
     ranks: int = 1
 
 
 def _inspect(checkpoint: Checkpoint) -> _Report:
-    """Read the files of ``checkpoint``, and compare each with its checksum.
-
-    Raises FileNotFoundError or NotFoundError if it was removed in the meantime.
-    """
     path = checkpoint.path
     step = None if checkpoint.step < 0 else checkpoint.step
     about = _Report(path, step, checkpoint.wall_time, 0, None, {}, {}, [])
@@ -198,7 +187,7 @@ def checkpoints(directory: _Directory, json: Json = False) -> None:
 def _reports(directory: AnyPath, only: AnyPath | None) -> list[_Report]:
     try:
         checkpoints = find_checkpoints(directory)
-    except ValueError as error:  # of a newer format
+    except ValueError as error:
         raise output.CommandError(str(error)) from error
     found = []
     for it in checkpoints:

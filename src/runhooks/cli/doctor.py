@@ -1,7 +1,4 @@
-"""``runhooks doctor``: what is installed, what is missing, and which devices there are.
-
-It needs none of the extras.
-"""
+"""``runhooks doctor``: what is installed, what is missing, and which devices there are."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def export(
         return
     with output.progress(run):
         _write(runs, chosen, out, wide, hparams)
-    if isinstance(out, StorePath) or out.is_file():  # not a pipe, whose reader is no person
+    if isinstance(out, StorePath) or out.is_file():  # no pipe
         _report(runs, out, json)
 
 

@@ -10,7 +10,7 @@ import os
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
@@ -26,27 +26,27 @@ _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 _MANY = 10
 _WHOLE = 2**53  # a float below it that is a whole number is exact
 _LONG = 100
-_CUT = "..."
+_DOTS = "..."
 _GAP = 2
 _NARROWEST_NAME = 8
 _NARROWEST_SHARE = 16
 _CURVE = range(8, 33)
 _RANK_OF_CURVE = 3
-_FOR_PREFIX = "..."
 _NO_BREAK = "\u2800"  # looks like a space, and is none
 
 
 class CommandError(Exception):
-    """The message says why the command cannot do what it was asked to do."""
+    """The command cannot do what it was asked to do."""
 
 
 @functools.cache
 def console() -> Console:
+    """Return the console of stdout."""
     return Console(markup=False, highlight=False, emoji=False)
 
 
 def width() -> int | None:
-    """Return the columns of the terminal, or those that COLUMNS gives; None without either."""
+    """Return the columns of the terminal, or of COLUMNS, if any."""
     given = os.environ.get("COLUMNS", "").isdecimal()
     return console().width if given or sys.stdout.isatty() else None
 
@@ -61,19 +61,16 @@ def arrow(goal: Literal["min", "max"]) -> str:
 
 
 def write(line: Text | str = "", style: str = "") -> None:
-    """Print a line of results, which is not wrapped; a ``Text`` must be printable already."""
+    """Print a line, which is not wrapped; a ``Text`` must be printable already."""
     text = Text(printable(line)) if isinstance(line, str) else line
-    if console().color_system is None:  # then this prints the same, at a hundredth of the cost
+    if console().color_system is None:  # the same, at a hundredth of the cost
         sys.stdout.write(f"{text.plain}\n")
     else:
         console().print(text, style=style, soft_wrap=True)
 
 
 def say(sentence: str, style: str = "") -> None:
-    """Print ``sentence`` among the results; on a terminal it is wrapped between words.
-
-    A long word, such as a path, stays whole, and so does what ``unbroken`` returns.
-    """
+    """Print ``sentence``, which a terminal wraps between words."""
     room, lines = width(), [printable(sentence)]
     if room is not None:
         indent = " " * (len(sentence) - len(sentence.lstrip(" ")))
@@ -86,20 +83,14 @@ def say(sentence: str, style: str = "") -> None:
 
 
 def unbroken(text: str) -> str:
-    """Return ``text`` so that ``say`` does not break it at its spaces."""
+    """Return what ``say`` does not wrap."""
     return text.replace(" ", _NO_BREAK)
 
 
-def write_json(value: Any) -> None:
-    text = json.dumps(json_value(value), indent=2 if sys.stdout.isatty() else None, allow_nan=False)
-    sys.stdout.write(f"{text}\n")
-
-
-def write_json_lines(values: Iterable[Any]) -> None:
-    """Print each of ``values`` as one line of JSON, without delay."""
-    for value in values:
-        sys.stdout.write(json.dumps(json_value(value), allow_nan=False) + "\n")
-    sys.stdout.flush()
+def write_json(value: Any, *, in_one_line: bool = False) -> None:
+    """Print ``value`` as JSON; NaN and infinities become strings, as in Protocol Buffers."""
+    indent = 2 if sys.stdout.isatty() and not in_one_line else None
+    sys.stdout.write(json.dumps(json_value(value), indent=indent, allow_nan=False) + "\n")
 
 
 class _PrintableStdout:
@@ -108,7 +99,7 @@ class _PrintableStdout:
 
 
 def stdout_of_data() -> Any:
-    """Return the file that takes data as they are; a terminal gets them made ``printable``."""
+    """Return stdout for data, which on a terminal become ``printable``."""
     return _PrintableStdout() if sys.stdout.isatty() else sys.stdout
 
 
@@ -120,7 +111,7 @@ def complain(message: str) -> None:
 
 @contextmanager
 def progress(path: AnyPath) -> Iterator[None]:
-    """On a terminal, say on stderr that ``path`` is being read."""
+    """On a terminal, say that ``path`` is being read."""
     if not sys.stderr.isatty():
         yield
         return
@@ -133,29 +124,21 @@ def _errors() -> Console:
 
 
 def number(value: float) -> str:
-    """Return five significant digits of ``value``; all of a whole number below a million."""
+    """Return five significant digits; all of a whole number below a million."""
     if math.isfinite(value) and value == int(value) and abs(value) < 1e6:
         return str(int(value))
     return f"{value:.5g}"
 
 
-def at_step(value: float, step: int) -> str:
-    """Return ``0.25 @100``."""
-    return f"{number(value)} @{step}"
-
-
 def hparam(value: object) -> str:
-    """Return the value of a hyper-parameter; "" for None.
-
-    Whole numbers, such as seeds, keep all digits, floats only below 2**53.
-    """
+    """Return the value of a hyper-parameter; whole numbers keep all digits."""
     if isinstance(value, float):
         return str(int(value)) if value.is_integer() and abs(value) < _WHOLE else number(value)
     return "" if value is None else tag(str(value))
 
 
 def hparams(values: Sequence[object]) -> list[str]:
-    """Return the values of one hyper-parameter, so that those that differ look different."""
+    """Return values of which those that differ look different."""
     cells = list(map(hparam, values))
     if len(set(cells)) < len(set(map(repr, values))):
         cells = shortened([repr(it) if isinstance(it, float) else str(it) for it in values])
@@ -171,7 +154,7 @@ def size(in_bytes: int) -> str:
     """Return ``1.5 MB``."""
     if in_bytes < 1000:
         return f"{in_bytes} B"
-    scaled = float(min(in_bytes, 10**300))  # of a damaged checkpoint it may be anything
+    scaled = float(min(in_bytes, 10**300))  # damaged, it may be anything
     for unit in ("kB", "MB", "GB"):
         scaled /= 1000
         if scaled < 999.5:
@@ -191,7 +174,7 @@ def duration(secs: float) -> str:
 
 
 def date(wall_time: float) -> str:
-    """Return seconds since the epoch as local date and time; as a number if they are none."""
+    """Return seconds since the epoch as local time, if there is one."""
     try:
         return f"{datetime.fromtimestamp(wall_time):%Y-%m-%d %H:%M:%S}"
     except (ValueError, OverflowError, OSError):
@@ -199,6 +182,7 @@ def date(wall_time: float) -> str:
 
 
 def printable(name: str | AnyPath) -> str:
+    """Return ``name``, escaped where it cannot be printed."""
     text = str(name)
     if text.isprintable():
         return text
@@ -206,27 +190,27 @@ def printable(name: str | AnyPath) -> str:
 
 
 def tag(name: str) -> str:
-    """Return ``name`` printable, without its middle if it is very long; ``''`` if it is empty."""
+    """Return ``name`` printable, cut if it is very long; ``''`` if it is empty."""
     return _cut(printable(name), _LONG) or "''"
 
 
-def shortened(names: Sequence[str], width: int | None = None) -> list[str]:
-    """Return ``names`` printable, each without its middle if it is wider than ``width``.
+def shortened(names: Sequence[str], part: int | None = None) -> list[str]:
+    """Return ``names`` printable, without the middle of those that are very long.
 
-    Those that differ stay different, in more columns if need be.
+    With ``part``, each has that part of the terminal. Those that differ stay different.
     """
-    whole, width = [printable(name) for name in names], width or _LONG
-    while len(set(short := [_cut(name, width) for name in whole])) < len(set(whole)):
-        width *= 2
+    whole, room = [printable(name) for name in names], _share(part) or _LONG
+    while len(set(short := [_cut(name, room) for name in whole])) < len(set(whole)):
+        room *= 2
     return short
 
 
 def _cut(name: str, width: int) -> str:
     if cell_len(name) <= width:
         return name
-    end = (width - len(_CUT)) // 2
-    begin = width - len(_CUT) - end
-    return chop_cells(name, begin)[0] + _CUT + chop_cells(name[::-1], end)[0][::-1]
+    end = (width - len(_DOTS)) // 2
+    begin = width - len(_DOTS) - end
+    return chop_cells(name, begin)[0] + _DOTS + chop_cells(name[::-1], end)[0][::-1]
 
 
 def count(quantity: int, noun: str) -> str:
@@ -235,7 +219,7 @@ def count(quantity: int, noun: str) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Return ``names`` separated by commas: the first ten, and the number of the rest."""
+    """Return the first ten ``names``, and the number of the rest."""
     if not names:
         return "none"
     rest = len(names) - _MANY
@@ -243,10 +227,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 class Column(NamedTuple):
-    """One column of a table; ``styles`` as rich names them.
-
-    Where room is lacking, those with the highest ranks are left out; those of rank 0 stay.
-    """
+    """One column of a table; where room is lacking, the highest ranks but 0 are left out."""
 
     title: str
     cells: Sequence[str]
@@ -260,10 +241,9 @@ class Column(NamedTuple):
 
 
 def write_table(columns: Sequence[Column], curve: Callable[[int, int], str] | None = None) -> None:
-    """Print ``columns``, and what ``curve(row, width)`` draws.
+    """Print ``columns``, and what ``curve(row, width)`` draws; ranks from 3 on make room for it.
 
-    For the latter, columns of rank 3 and above make room. The first column holds names, which get
-    lines of their own if nothing else helps.
+    The first column holds names, which get lines of their own if nothing else helps.
     """
     columns = [
         it._replace(title=printable(it.title), cells=[*map(printable, it.cells)]) for it in columns
@@ -287,25 +267,17 @@ def write_table(columns: Sequence[Column], curve: Callable[[int, int], str] | No
         say(f"{names}: in a wider terminal, or with --json", style="dim")
 
 
-def short_titles(tags: Sequence[str]) -> list[str]:
-    """Return ``tags`` in a quarter of the width each, if they stay distinct."""
-    return shortened(tags, _share(4))
-
-
 def short_names(names: Sequence[str]) -> list[str]:
-    """Return ``names`` in a third of the width each, if they stay distinct.
-
-    If they are longer, they lose their common prefix.
-    """
+    """Return ``names`` without a common prefix, if they are longer than a third of the width."""
     prefix = _prefix(names)
-    shown = [_FOR_PREFIX + name[len(prefix) :] for name in names] if prefix else names
-    return shortened(shown, _share(3))
+    shown = [_DOTS + name[len(prefix) :] for name in names] if prefix else names
+    return shortened(shown, 3)
 
 
 def say_prefix(names: Sequence[str]) -> None:
-    """Print the common prefix that ``short_names`` left out, if it did."""
+    """Print what ``short_names`` left out."""
     if prefix := _prefix(names):
-        say(f"{_FOR_PREFIX} stands for {tag(prefix)}", style="dim")
+        say(f"{_DOTS} stands for {tag(prefix)}", style="dim")
 
 
 def _total(columns: Sequence[Column]) -> int:
@@ -320,16 +292,15 @@ def _fitting(
         return filled, []
     widths = [column.width + _GAP for column in filled]
     total = sum(widths) - _GAP
-    hidden: list[int] = []
+    hidden: dict[int, Column] = {}
     for at in sorted(range(len(filled)), key=lambda at: (-filled[at].rank, -at)):
         wanted = for_curve if filled[at].rank >= _RANK_OF_CURVE else 0
         if filled[at].rank == 0 or total + wanted <= room:
             break
         total -= widths[at]
-        hidden.append(at)
-    left_out = set(hidden)
-    shown = [column for at, column in enumerate(filled) if at not in left_out]
-    return shown, [filled[at] for at in reversed(hidden)]
+        hidden[at] = filled[at]
+    shown = [column for at, column in enumerate(filled) if at not in hidden]
+    return shown, [*reversed(hidden.values())]
 
 
 def _write_row(row: int, columns: Sequence[Column], widths: Sequence[int]) -> None:
@@ -353,9 +324,9 @@ def _line(
     return line
 
 
-def _share(of: int) -> int | None:
+def _share(part: int | None) -> int | None:
     room = width()
-    return None if room is None else max(_NARROWEST_SHARE, room // of)
+    return None if room is None or part is None else max(_NARROWEST_SHARE, room // part)
 
 
 def _prefix(names: Sequence[str]) -> str:

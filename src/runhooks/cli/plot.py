@@ -16,9 +16,8 @@ from runhooks.cli.runs import Higher, Json, Lower, NamedRun, RunPaths, Tags, rea
 from runhooks.cli.summary import Goals, best_first, summarized
 from runhooks.events import Scalars
 
-#: How many lines can be told apart: by the colors that every terminal has, or by letters.
-_LINES = 12
-_COLORS = (6, 3, 5, 2, 1, 4, 14, 11, 13, 10, 9, 12)
+_COLORS = (6, 3, 5, 2, 1, 4, 14, 11, 13, 10, 9, 12)  # that every terminal has
+_LINES = len(_COLORS)
 _HEIGHT = range(8, 21)
 _NARROWEST = 24
 _ASCII = str.maketrans("┌┐└┘├┤┬┴┼─│", "+++++++++-|")
@@ -95,7 +94,6 @@ def _write_charts(by_tag: Mapping[str, Sequence[_Line]], goals: Goals) -> None:
 
 
 def _best(tag: str, lines: Sequence[_Line], goals: Goals) -> list[_Line]:
-    """Return as many of the best of ``lines`` as a chart can have, in their order."""
     if len(lines) <= _LINES:
         return list(lines)
     goal = goals.decided(tag)
@@ -124,9 +122,9 @@ def _write_chart(title: str, lines: Sequence[_Line]) -> None:
 
 
 def sparkline(scalars: Scalars, width: int) -> str:
-    """Return ``width`` characters, from the first step to the last; each is the mean of its steps.
+    """Return ``width`` characters from the first step to the last, each the mean of its steps.
 
-    A space stands where there is no point, a cross where no point is finite.
+    A space stands for no point, a cross for none that is finite.
     """
     steps, values = scalars.steps.astype(np.float64), scalars.values
     columns = np.round(_scaled(steps) * (width - 1)).astype(np.int64)
@@ -140,10 +138,7 @@ def sparkline(scalars: Scalars, width: int) -> str:
 
 
 def _thinned(scalars: Scalars, columns: int) -> _Curve:
-    """Return steps and finite values in the order of steps, at most four points to a column.
-
-    These are the lowest, the highest, the first and the last: nothing visible is lost.
-    """
+    """Return steps and finite values in the order of steps, at most four points to a column."""
     order = np.argsort(scalars.steps, kind="stable")
     order = order[np.isfinite(scalars.values[order])]
     steps, values = scalars.steps[order].astype(np.float64), scalars.values[order]
@@ -153,20 +148,18 @@ def _thinned(scalars: Scalars, columns: int) -> _Curve:
     by_value = np.lexsort((values, column))
     starts = np.flatnonzero(np.diff(column, prepend=-1))
     ends = np.append(starts[1:], len(column)) - 1
+    # The first, the last, the lowest and the highest: nothing visible is lost.
     kept = np.unique(np.concatenate([starts, ends, by_value[starts], by_value[ends]]))
     return steps[kept], values[kept]
 
 
 class _Axis(NamedTuple):
-    """The interval that a chart shows and its ticks, both in the units of the data."""
-
     low: float
     high: float
     ticks: NDArray[np.float64]
 
     @classmethod
     def over(cls, data: Sequence[NDArray[np.float64]], ticks: int, whole: bool = False) -> _Axis:
-        """Return the axis over finite ``data``, with about as many ``ticks``, integers if whole."""
         together = np.concatenate(data)
         low, high = float(together.min()), float(together.max())
         if low / 2 == high / 2:
@@ -182,7 +175,7 @@ class _Axis(NamedTuple):
 def _drawn(
     curves: Sequence[_Curve], letters: str | None, width: int, height: int, colored: bool
 ) -> Text:
-    import plotext  # takes a tenth of a second, which only this command needs
+    import plotext  # slow, and only needed here
 
     x = _Axis.over([steps for steps, _ in curves], max(2, width // 12), whole=True)
     y = _Axis.over([values for _, values in curves], max(2, height // 3))
@@ -206,7 +199,7 @@ def _drawn(
 def _round_numbers(low: float, high: float, ticks: int, whole: bool) -> NDArray[np.float64]:
     rough = high / ticks - low / ticks
     power = 10.0 ** math.floor(math.log10(rough)) if rough > 0 else 0.0
-    if not power:  # too close to zero to be divided any further
+    if not power:  # too close to zero to be divided
         return np.array([low, high])
     step = next(it * power for it in (1, 2, 5, 10) if it * power >= rough)
     step = max(step, 1.0) if whole else step
@@ -219,6 +212,6 @@ def _scaled(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _between(low: float, high: float, values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return where finite ``values`` are, 0 for ``low`` to 1 for ``high``; 0.5 if these equal."""
+    """Return where finite ``values`` are: from 0 to 1, or 0.5 if ``low`` is ``high``."""
     low, high = low / 2, high / 2  # half: the difference may overflow
     return (values / 2 - low) / (high - low) if high > low else np.full(len(values), 0.5)

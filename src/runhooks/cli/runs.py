@@ -18,7 +18,7 @@ from runhooks.stores.path import AnyPath, StorePath, path_of
 
 
 def anywhere(text: str) -> AnyPath:
-    """Return the path or URL ``text``; raise CommandError if nobody knows its scheme."""
+    """Return the path or URL ``text``; raise CommandError for an unknown scheme."""
     try:
         return path_of(place(path=text))
     except (ImportError, ValueError) as error:
@@ -26,7 +26,7 @@ def anywhere(text: str) -> AnyPath:
 
 
 def path_argument(metavar: str, text: str) -> Any:
-    """Return the argument that takes paths or URLs."""
+    """Return an argument of paths or URLs."""
     return typer.Argument(metavar=metavar, parser=anywhere, help=text, show_default=False)
 
 
@@ -52,6 +52,8 @@ _MOST_FILES = 3
 
 
 class NamedRun(NamedTuple):
+    """A run, and its name in this command."""
+
     name: str
     run: events.Run
 
@@ -61,10 +63,7 @@ def read_runs(
 ) -> list[NamedRun]:
     """Return the runs at ``paths``, each once; damage is skipped and mentioned on stderr.
 
-    ``tags``: patterns; ``kind``: what to read beside hyper-parameters.
-
-    Raises:
-        CommandError: A path has no run, a pattern matches no tag, or nothing is of this ``kind``.
+    Raises CommandError if a path has no run, a pattern matches no tag, or nothing is of ``kind``.
     """
     found: dict[AnyPath, NamedRun] = {}
     for path in paths:
@@ -94,7 +93,7 @@ def _read(path: AnyPath, tags: Sequence[str] | None, kind: Kind) -> events.Runs:
 
 
 def hparams_of(run: events.Run) -> dict[str, Any]:
-    """Return the hyper-parameters of ``run``; if they are damaged, say so, and return none."""
+    """Return them; none if they are damaged, which is said."""
     try:
         return run.hparams
     except (DataLossError, OSError) as error:
@@ -118,16 +117,15 @@ def _check_tags(
 
 
 def check_exists(path: AnyPath) -> None:
+    """Raise CommandError if it does not."""
     if not (path.exists() if isinstance(path, StorePath) else os.path.lexists(path)):
         raise CommandError(f"there is no file or directory {path}")
 
 
 def _mention_damage(path: AnyPath, damages: Collection[events.Damage]) -> None:
-    """Say on stderr what was skipped: damaged places, and whole files."""
-    places = [it for it in damages if it.skipped]
+    places = [it.skipped for it in damages if it.skipped]
     if places:
-        skipped = count(sum(it.skipped for it in places), "byte")
-        said = f"{count(len(places), 'damaged place')}, {skipped}"
+        said = f"{count(len(places), 'damaged place')}, {count(sum(places), 'byte')}"
         complain(f"skipped {said}, in {path}: see runhooks check")
     files = [it for it in damages if not it.skipped]
     for it in files[:_MOST_FILES]:
@@ -158,7 +156,7 @@ def _no_such_tag(pattern: str, paths: Sequence[AnyPath], kind: Kind) -> str:
 
 
 def no_such(noun: str, pattern: str, known: Collection[str], where: str) -> str:
-    """Return what an error says if ``pattern`` matches none of ``known``."""
+    """Return what an error says."""
     if meant := suggestion(pattern.strip("*"), known):
         return f"no {noun} {pattern!r}{where}{meant}"
     return f"no {noun} {pattern!r}{where}, which has {listed([*known])}"

@@ -26,15 +26,10 @@ _HIGH = """
 
 
 class Goals:
-    """Which value of a tag is its best: --max tells, else --min, else a word, as in ``train/loss``.
-
-    Raises:
-        CommandError: Both options have the same pattern.
-    """
+    """Which value of a tag is its best: --max tells, else --min, else a word of the tag."""
 
     def __init__(self, lower: Sequence[str] | None, higher: Sequence[str] | None) -> None:
-        self._lower = lower or ()
-        self._higher = higher or ()
+        self._lower, self._higher = lower or (), higher or ()
         if both := [it for it in self._lower if it in self._higher]:
             raise CommandError(f"{both[0]!r} is given to both --min and --max")
 
@@ -74,12 +69,7 @@ class Extreme(NamedTuple):
 
 
 class ScalarSummary(NamedTuple):
-    """The points of a scalar tag; times are in seconds since the epoch.
-
-    ``first_step`` is the least step and ``last_step`` the greatest, in whatever order they came.
-    ``min``, ``max`` and ``best`` are of the finite values, None without any; ``best`` is None
-    without a ``goal``, too. ``non_finite``: how many values are NaN or infinite.
-    """
+    """The points of a scalar tag; ``min``, ``max`` and ``best`` are of finite values, if any."""
 
     tag: str
     points: int
@@ -99,7 +89,7 @@ class ScalarSummary(NamedTuple):
 def best_first(
     items: Sequence[AnyItem], goal: Goal, summary_of: Callable[[AnyItem], ScalarSummary | None]
 ) -> list[AnyItem]:
-    """Return ``items`` in the order of their best values, those without one last."""
+    """Return ``items`` by their best values, those without one last."""
 
     def key(item: AnyItem) -> float:
         summary = summary_of(item)
@@ -111,6 +101,7 @@ def best_first(
 
 
 def summaries_of(run: Run, goals: Goals) -> list[ScalarSummary]:
+    """Return those of all scalar tags that have points."""
     return [
         summarized(tag, scalars, goals.of(tag))
         for tag, scalars in run.scalars.items()

@@ -119,7 +119,6 @@ def _others(run: events.Run) -> list[dict[str, Any]]:
 
 
 def _points(run: events.Run) -> list[tuple[str, str, events.Points]]:
-    """Return what is no scalar, with its kind and tag; a tag may have several kinds."""
     kinds = [kind for kind in KINDS if kind not in ("scalar", "hparams")]
     found = [(kind, tag, points) for kind in kinds for tag, points in run.points(kind).items()]
     return [it for it in found if len(it[2])]
@@ -143,13 +142,13 @@ def _write_scalars(run: events.Run, summaries: Sequence[ScalarSummary]) -> None:
 
 
 def _extreme(extreme: Extreme | None) -> str:
-    return "" if extreme is None else output.at_step(*extreme)
+    return "" if extreme is None else f"{output.number(extreme.value)} @{extreme.step}"
 
 
 def _best(summary: ScalarSummary) -> str:
     if summary.best is None or summary.goal is None:
         return ""
-    return f"{output.arrow(summary.goal)} {output.at_step(*summary.best)}"
+    return f"{output.arrow(summary.goal)} {_extreme(summary.best)}"
 
 
 def _write_others(others: Sequence[dict[str, Any]]) -> None:
@@ -244,10 +243,9 @@ def _row(named: NamedRun, goals: Goals) -> _Row:
     summaries = summaries_of(named.run, goals)
     if not summaries:
         return _Row(named.name, path, None, None, hparams, {})
-    first, last = min(it.first_time for it in summaries), max(it.last_time for it in summaries)
+    duration = max(it.last_time for it in summaries) - min(it.first_time for it in summaries)
     step = max(it.last_step for it in summaries)
-    by_tag = {it.tag: it for it in summaries}
-    return _Row(named.name, path, step, last - first, hparams, by_tag)
+    return _Row(named.name, path, step, duration, hparams, {it.tag: it for it in summaries})
 
 
 def _write_comparison(rows: Sequence[_Row], goals: Goals) -> None:
@@ -262,9 +260,9 @@ def _write_comparison(rows: Sequence[_Row], goals: Goals) -> None:
         Column("duration", times, rank=len(tags) + 3),
     ]
     common, different = _hparams([row.hparams for row in rows])
-    for title, values in zip(output.short_titles([*different]), different.values(), strict=True):
+    for title, values in zip(output.shortened([*different], 4), different.values(), strict=True):
         columns.append(Column(title, values, rank=2))
-    for rank, (tag, title) in enumerate(zip(tags, output.short_titles(tags), strict=True), start=2):
+    for rank, (tag, title) in enumerate(zip(tags, output.shortened(tags, 4), strict=True), start=2):
         columns += _columns_of(title, [row.scalars.get(tag) for row in rows], goals.of(tag), rank)
     output.write_table(columns)
     if common:
@@ -274,7 +272,7 @@ def _write_comparison(rows: Sequence[_Row], goals: Goals) -> None:
 
 
 def _hparams(rows: Sequence[Mapping[str, Any]]) -> tuple[dict[str, str], dict[str, list[str]]]:
-    """Return the hyper-parameters that all runs have in common, and by name those of each run."""
+    """Return the hyper-parameters that all runs have in common, and those that differ."""
     names = dict.fromkeys(name for row in rows for name in row)
     values = {name: [row.get(name) for row in rows] for name in names}
     # By repr: NaN does not equal itself, and 1.0 equals True.

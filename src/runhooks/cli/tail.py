@@ -36,9 +36,11 @@ def tail(run: RunPath, tag: Tags = None, json: Json = False) -> None:
     fault = None
     while True:
         if json:
-            output.write_json_lines(_objects(rows))
+            for it in _objects(rows):
+                output.write_json(it, in_one_line=True)
         else:
             _write(rows)
+        sys.stdout.flush()
         time.sleep(POLL_SECS)
         rows = []
         try:
@@ -51,7 +53,7 @@ def tail(run: RunPath, tag: Tags = None, json: Json = False) -> None:
 
 
 class _Row(NamedTuple):
-    """The values that a run wrote at one step, by tag, or the start of a session there."""
+    """What a run wrote at one step, or the start of a session there."""
 
     run: str
     step: int
@@ -105,7 +107,6 @@ def _write(rows: Sequence[_Row]) -> None:
             line.append("  a session starts", "dim")
         _append(line, row.values)
         output.write(line)
-    sys.stdout.flush()
 
 
 def _append(line: Text, values: dict[str, float]) -> None:

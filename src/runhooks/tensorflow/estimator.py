@@ -17,17 +17,17 @@ experimental = SimpleNamespace(
     stop_if_no_increase_hook=early_stopping.stop_if_no_increase_hook,
 )
 
-#: What else programs use of ``tf.estimator``.
-GONE = {
+_GONE = {
     *("Estimator", "EstimatorSpec", "EvalSpec", "TrainSpec", "RunConfig", "ModeKeys", "inputs"),
     *("train_and_evaluate", "Exporter", "BestExporter", "FinalExporter", "LatestExporter"),
 }
 
 
 def gone(name: str) -> str:
+    """Return what an error says of a missing ``name``."""
     if name == "InMemoryEvaluatorHook":
         return ": use EvaluationHook, which evaluates in the graph of the training"
-    if name not in GONE:
+    if name not in _GONE:
         return ""
     return (
         ": tf.estimator is gone from TensorFlow 2.16, and its hooks alone are here; the page 'From "

@@ -1,7 +1,6 @@
 """The jax engine: a training step is an executable, to which the buffers of variables are donated.
 
-It is compiled at most twice for each form of its arguments: to return its small values, which any
-run may fetch, or large ones too.
+It is compiled at most twice for each form of its arguments: to return small values, or large too.
 """
 
 from __future__ import annotations
@@ -50,7 +49,6 @@ _MEMORY = {"allocated_bytes": "bytes_in_use", "peak_allocated_bytes": "peak_byte
 
 _LOST = ("ABORTED", "UNAVAILABLE")
 
-#: What JAX raises if the value of an argument is needed while a function is traced.
 _NOT_KNOWN = (
     jax.errors.ConcretizationTypeError,
     jax.errors.TracerArrayConversionError,
@@ -61,6 +59,8 @@ _MOST = int(np.iinfo(np.int32).max)
 
 
 class JaxEngine(Engine):
+    """Compiles a body with ``jax.jit``; pytrees are JAX's."""
+
     name = "jax"
     title = "JAX"
     runs_one_program = True
@@ -97,7 +97,7 @@ class JaxEngine(Engine):
         held = hold(value)
         _check_has_arrays(name, held, value)
         leaves = [_initial_leaf(name, p, leaf) for p, leaf in self.leaves(held).items()]
-        # In one call, which compiles nothing; a copy of each would be compiled.
+        # In one call, which compiles nothing.
         here = [leaf for leaf in leaves if not _is_spread(leaf)]
         copies = iter(cast(Any, jax).device_put(here, may_alias=False))
         copied = [jnp.copy(leaf) if _is_spread(leaf) else next(copies) for leaf in leaves]
@@ -139,7 +139,7 @@ class JaxEngine(Engine):
         if not jnp.issubdtype(old.dtype, jnp.inexact):
             return new
         new, weight = jnp.asarray(new, old.dtype), jnp.asarray(weight, old.dtype)
-        # Of the two forms the one that rounds less.
+        # What rounds less.
         moved = jnp.where(
             weight < 0.5, old + weight * (new - old), new - (1 - weight) * (new - old)
         )
@@ -197,7 +197,7 @@ class JaxEngine(Engine):
         value = without_variable(release(hold(value)))
         flat, _ = jax.tree_util.tree_flatten_with_path(value, is_leaf=lambda it: it is not value)
         children = {path_text(path): without_variable(child) for path, child in flat if path}
-        # Objects of nnx keep their own records beside the user's attributes.
+        # Objects of nnx keep records of their own there.
         return {key: it for key, it in children.items() if not key.startswith("_pytree__")}
 
     def note_call(self, error: Exception, step: str, args: Mapping[str, Any]) -> None:
@@ -316,10 +316,7 @@ ENGINE = JaxEngine()
 
 
 def _compensated(total: Any, lost: Any, added: Any) -> tuple[Any, Any]:
-    """Return ``total + added``, and ``lost`` with what that lacks by rounding; after Neumaier.
-
-    What is lost moves to the total as soon as that can take it, lest it be rounded itself.
-    """
+    """Return ``total + added``, and ``lost`` with what that lacks by rounding; after Neumaier."""
     new = total + added
     is_larger = jnp.abs(total) >= jnp.abs(added)
     lost += jnp.where(is_larger, (total - new) + added, (added - new) + total)

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -57,46 +57,37 @@ def check_given(error: Exception, tensors: Sequence[Tensor], given: Sequence[Any
             try:
                 jax.eval_shape(lambda it: it, leaf)
             except TypeError:
-                shown, cure = _refused(leaf, tensor.op.name)
+                shown, kind = reprlib.repr(leaf), type(leaf)
+                cure = (
+                    "and bind a function or a configuration before the graph is made, with "
+                    f"functools.partial(step, {tensor.op.name}=...)"
+                )
+                if library_of(leaf) not in (NO_LIBRARY, NUMPY, JAX):
+                    shown = f"a {kind.__module__}.{kind.__name__} of shape {tuple(leaf.shape)}"
+                    cure = "such as numpy.asarray of this one"
                 raise TypeError(
                     f"{tensor.name!r} is given {shown}, which JAX cannot compile: give it "
                     f"arrays and numbers alone, {cure}"
                 ) from None
 
 
-def _refused(leaf: Any, parameter: str) -> tuple[str, str]:
-    if library_of(leaf) in (NO_LIBRARY, NUMPY, JAX):
-        return reprlib.repr(leaf), (
-            "and bind a function or a configuration before the graph is made, with "
-            f"functools.partial(step, {parameter}=...)"
-        )
-    kind = type(leaf)
-    shown = f"a {kind.__module__}.{kind.__name__} of shape {tuple(leaf.shape)}"
-    return shown, "such as numpy.asarray of this one"
-
-
-def forms_of(given: Sequence[Any]) -> list[str]:
-    return [_form_of(value) for value in given]
-
-
-def _form_of(value: Any) -> str:
+def form_of(value: Any) -> str:
+    """Return the shapes and dtypes that a value has in JAX."""
     with suppress(TypeError):  # JAX cannot take it
         value = jax.eval_shape(lambda it: it, value)
-    return str(jax.tree.map(_form_of_leaf, value)).replace("'", "")
 
+    def form(leaf: Any) -> str:
+        dtype = getattr(leaf, "dtype", type(leaf).__name__)
+        return f"{dtype}{list(getattr(leaf, 'shape', ()))}"
 
-def _form_of_leaf(leaf: Any) -> str:
-    shape = getattr(leaf, "shape", ())
-    dtype = getattr(leaf, "dtype", type(leaf).__name__)
-    return f"{dtype}{list(shape)}"
+    return str(jax.tree.map(form, value)).replace("'", "")
 
 
 class FlatBody:
     """The operations of ``body`` as a function of flat leaves.
 
-    These are the leaves of the variables that it assigns, then of those that it only reads, the
-    values of ``body.given``, and ``placed``: arrays among the arguments of calls, which would
-    otherwise be constants, slow to compile, and no tracers to the function that takes them.
+    These are those of ``reads``, the values of ``body.given``, and ``placed``: arrays among the
+    arguments of calls, which would otherwise be constants, slow to compile, and no tracers.
     """
 
     def __init__(self, engine: Engine, body: Body, structures: Mapping[Variable, Any]) -> None:
@@ -104,7 +95,6 @@ class FlatBody:
         self.body = body
         self.reads = (*body.assigned, *body.kept)
         self._structures = [structures[variable] for variable in self.reads]
-        #: How many leaves the new values of ``body.assigned`` have.
         self.new_leaves = sum(structures[variable].num_leaves for variable in body.assigned)
         self._constants = {id(leaf): leaf for op in body.operations for leaf in _arrays(op.args)}
         self.placed = list(self._constants.values())
@@ -115,7 +105,7 @@ class FlatBody:
         return {v: [next(rest) for _ in range(it.num_leaves)] for v, it in pairs}
 
     def evaluate(self, args: Sequence[Any]) -> tuple[dict[Tensor, Any], list[Any]]:
-        """Compute all operations; return values by tensor, and the leaves of new values."""
+        """Return values by tensor, and the leaves of new values."""
         rest = iter(args)
         old = [
             jax.tree.unflatten(it, [next(rest) for _ in range(it.num_leaves)])
@@ -131,10 +121,7 @@ class FlatBody:
 
 
 def own_buffers(inputs: Sequence[Any], new: Sequence[Any]) -> list[Any]:
-    """Return the leaves ``new``, each in a buffer of its own, which the next run is donated.
-
-    It may be that of its old value; these come first among ``inputs``, the arguments of the run.
-    """
+    """Return ``new``, each in a buffer of its own, maybe that of its old value in ``inputs``."""
     taken = {id(leaf) for leaf in jax.tree.leaves(list(inputs))}
     owned = []
     for leaf, before in zip(new, inputs):  # noqa: B905 - other inputs follow
@@ -154,7 +141,6 @@ def copied(values: Sequence[Any], taken: Any) -> list[Any]:
 def _own_args(
     op: Operation, traced: Mapping[int, Any], values: Mapping[Tensor, Any]
 ) -> tuple[Any, ...]:
-    """Return the arguments of ``op``, in new containers; ``traced`` replaces constants, by id."""
     args = [
         nest.map_leaves(lambda leaf: traced.get(id(leaf), leaf), arg) if _arrays(arg) else arg
         for arg in op.args
@@ -167,57 +153,56 @@ def _arrays(args: Any) -> list[jax.Array]:
 
 
 class _Traces(Compilation):
-    """Notices when JAX traces a function, before it compiles it.
-
-    ``since``: when a trace began that is not logged yet, by the monotonic clock.
-    """
+    """Notices when JAX traces a function, before it compiles it; ``since`` is monotonic."""
 
     def __init__(self) -> None:
-        self._ahead_secs = 0.0
+        self.ahead_secs = 0.0  # of a trace before the call
 
     def begin(self) -> None:
         if self.since is None:
             self.since = clock.monotonic()
 
-    def ahead(self, trace: Callable[[], Any]) -> Any:
-        """Return ``trace()``, whose time is part of what compiling takes."""
-        start = clock.monotonic()
-        result = trace()
-        self._ahead_secs += clock.monotonic() - start
-        return result
-
     def log(self, what: str, party: str, start: float | None = None) -> None:
+        """Log the compilation after a trace, if any."""
         if self.since is not None:
-            secs = clock.monotonic() - (start or self.since) + self._ahead_secs
-            self.since, self._ahead_secs = None, 0.0
+            secs = clock.monotonic() - (start or self.since) + self.ahead_secs
+            self.since, self.ahead_secs = None, 0.0
             whom = "" if party == CALLER else f" for {party}"
             _log.info("compiled %s%s in %.2f seconds", what, whom, secs)
 
 
-class PartExecutable:
-    """A body that is one executable; ``party`` asks for it."""
+class _Executable:
+    """What JAX makes of a body for ``party``, by tracing ``function``."""
 
-    def __init__(self, traced: FlatBody, party: str) -> None:
+    def __init__(self, traced: FlatBody, party: str, function: Callable[..., Any]) -> None:
         self.traced = traced
         self.party = party
         self.traces = _Traces()
-        self._jitted = jax.jit(self.fetches)
+        self.jitted: Any = jax.jit(function)
+
+    def traced_shapes(self, args: Sequence[Any]) -> Any:
+        start = clock.monotonic()
+        shapes = self.jitted.eval_shape(*args, *self.traced.placed)
+        self.traces.ahead_secs += clock.monotonic() - start
+        return shapes
+
+
+class PartExecutable(_Executable):
+    """A body that is one executable."""
+
+    def __init__(self, traced: FlatBody, party: str) -> None:
+        super().__init__(traced, party, self.fetches)
 
     def __call__(self, args: Sequence[Any]) -> Any:
         """Return the new leaves of ``body.assigned``, then the values of its fetches, held."""
         start = clock.monotonic()
-        results = self._jitted(*args, *self.traced.placed)
+        results = self.jitted(*args, *self.traced.placed)
         if self.traces.since is not None and self.traced.body.operations:
             self.traces.log(_described(self.traced.body), self.party, start)
         return results
 
-    def shapes(self, args: Sequence[Any]) -> Any:
-        """Return the shapes and dtypes of the results, traced but not computed."""
-        trace = cast(Any, self._jitted).eval_shape
-        return self.traces.ahead(lambda: trace(*args, *self.traced.placed))
-
     def fetches(self, *args: Any) -> list[Any]:
-        """What is compiled; profiles show its name."""
+        """What is compiled; profiles show the name."""
         self.traces.begin()
         values, new = self.traced.evaluate(args)
         owned = own_buffers(args, new)
@@ -226,60 +211,43 @@ class PartExecutable:
 
 
 class CoreResult(NamedTuple):
-    """What a core returns, as arrays or as their shapes and dtypes.
-
-    ``new``: the leaves of the new values of ``body.assigned``; ``arrays``: what ``layout`` finds.
-    """
+    """What a core returns, or its shapes: leaves of new values; the arrays of ``layout``."""
 
     new: list[Any]
     arrays: list[Any]
     layout: Layout
 
 
-class CoreExecutable:
-    """A training step: executables that return what its operations give in part or in full.
-
-    They return the leaves of variables' new values, and a dict of one item: the number of the
-    layout, and a tuple of the small arrays, or of all. All share one trace of the user's functions.
-
-    Attributes:
-        forms: The forms of what was given at the last trace; empty before the first.
-    """
+class CoreExecutable(_Executable):
+    """A training step: executables that share one trace of the user's functions."""
 
     def __init__(self, traced: FlatBody, party: str) -> None:
-        self.traced = traced
-        self.party = party
-        self.traces = _Traces()
+        super().__init__(traced, party, self._trace)
         self.layouts: list[Layout] = []
         self._numbering = threading.Lock()
-        self.forms: list[str] = []
-        self._logged: list[str] = []  # of the last line of the log
-        self._operations = jax.jit(self._trace)
+        self.forms: list[str] = []  # of what was given at the last trace
+        self._logged: list[str] = []
         self._donated = tuple(range(traced.new_leaves)) if traced.body.donate else ()
         self._steps: BoundedCache[Any, Any] = BoundedCache()
 
     def step(self, wide: bool, shardings: tuple[Any, ...]) -> Any:
-        """Return the jitted function that returns small arrays, and if ``wide`` large ones too.
-
-        ``shardings``: those of the new leaves, as ``shardings_of`` returns them.
-        """
+        """Return what makes new leaves, and the small arrays, or all, by number of layout."""
         return self._steps.get_or_make(
             (wide, shardings),
             lambda: jax.jit(self._step(wide, shardings), donate_argnums=self._donated),
         )
 
     def shapes(self, args: Sequence[Any]) -> CoreResult:
-        trace = cast(Any, self._operations).eval_shape
-        return self.result(*self.traces.ahead(lambda: trace(*args, *self.traced.placed)))
+        return self.result(*self.traced_shapes(args))
 
     def result(self, new: list[Any], by_layout: Mapping[int, Any]) -> CoreResult:
         ((number, arrays),) = by_layout.items()
         return CoreResult(new, arrays, self.layouts[number])
 
     def settled(self, args: Sequence[Any]) -> list[Any]:
-        """Return ``args`` with weakly typed variables, such as numbers, as the step makes them.
+        """Return ``args`` with weakly typed variables as the step makes them.
 
-        As ``jax.lax.scan`` does. Else the second run would be compiled again.
+        Else the second run would be compiled again.
         """
         count, now = self.traced.new_leaves, list(args)
         while any(map(is_weak, now[:count])):
@@ -290,10 +258,10 @@ class CoreExecutable:
         return now
 
     def log(self, wide_for: str | None = None) -> None:
-        """Log the compilation of a step, if any; it returns large arrays too for ``wide_for``."""
+        """Log the compilation of a step, if any; ``wide_for``: who wants large arrays."""
         body = self.traced.body
         what = f"the step ({_described(body)})"
-        if len(body.operations) == 1:  # such as what begins an epoch
+        if len(body.operations) == 1:
             what = repr(body.operations[0].name)
         before, self._logged = self._logged, self.forms
         others = [
@@ -310,9 +278,11 @@ class CoreExecutable:
     def _step(self, wide: bool, shardings: tuple[Any, ...]) -> Callable[..., list[Any]]:
         def step(*args: Any) -> list[Any]:
             self.traces.begin()
-            new, arrays, layout = self.result(*self._operations(*args))
-            if shardings:
-                new = [*map(_sharded, new, shardings)]
+            new, arrays, layout = self.result(*self.jitted(*args))
+            constrained: Any = jax.lax.with_sharding_constraint
+            for index, sharding in enumerate(shardings):
+                if sharding is not None:
+                    new[index] = constrained(new[index], sharding)
             # A dict of one item is unpacked in C++, where a pytree of ours would call Python.
             return [*new, {layout.number: tuple(arrays if wide else arrays[: layout.small])}]
 
@@ -322,11 +292,11 @@ class CoreExecutable:
         body = self.traced.body
         values, new = self.traced.evaluate(args)
         owned = own_buffers(args, new)
-        with self._numbering:  # sessions in other threads trace it, too
+        with self._numbering:  # threads may trace it at once
             layout = Layout(len(self.layouts))
             self.layouts.append(layout)
         arrays = lay_out(layout, body, values, args, [new, owned])
-        self.forms = forms_of([values[t] for t in body.given])
+        self.forms = [form_of(values[t]) for t in body.given]
         return owned, {layout.number: arrays}
 
 
@@ -336,13 +306,12 @@ def _settled(old: Any, new: Any) -> Any:
 
 
 def shardings_of(leaves: Sequence[Any]) -> tuple[Any, ...]:
-    """Return how the user has sharded each leaf, None if not at all; () if none is.
+    """Return how the user has sharded each leaf, or None; () if none is.
 
-    With the sharding that XLA chooses for a new value, the next step would be another program,
-    with other bits than the one after a resume.
+    With what XLA chooses for a new value, the next step would have other bits than after a resume.
     """
     found = tuple(map(_sharding_of, leaves))
-    return () if found.count(None) == len(found) else found
+    return found if any(found) else ()
 
 
 def _sharding_of(leaf: Any) -> NamedSharding | None:
@@ -350,11 +319,6 @@ def _sharding_of(leaf: Any) -> NamedSharding | None:
     if not isinstance(sharding, NamedSharding) or AxisType.Explicit in sharding.mesh.axis_types:
         return None  # explicit axes are part of the type, which does not change
     return NamedSharding(sharding.mesh, sharding.spec)
-
-
-def _sharded(leaf: Any, sharding: NamedSharding | None) -> Any:
-    constrained: Any = jax.lax.with_sharding_constraint
-    return leaf if sharding is None else constrained(leaf, sharding)
 
 
 def _described(body: Body) -> str:
@@ -365,10 +329,8 @@ def _described(body: Body) -> str:
 class Once:
     """``fn``, traced once for all arguments of the same structure, shapes, dtypes and shardings.
 
-    The graph, for the form of the results, and a step find the trace in JAX's own cache, unless it
-    has drawn from a generator of NumPy or Python, which the graph puts back. What is no array stays
-    as it is. A result that is an argument, or another result, is the same object, which tells what
-    shares a buffer.
+    A trace that has drawn from a generator of NumPy or Python is not used again. A result that is
+    an argument or another result is the same object, which tells what shares a buffer.
     """
 
     def __init__(self, fn: Callable[..., Any], name: str) -> None:
@@ -379,7 +341,7 @@ class Once:
     def __call__(self, *args: Any) -> Any:
         held = _static_unless_traced(hold(args))
         leaves = jax.tree.leaves(held)
-        if not leaves:  # nothing is traced
+        if not leaves:
             return self._fn(*args)
         before = shared_states()
         jaxpr = self._jitted.trace(*held).jaxpr.jaxpr

@@ -7,8 +7,8 @@ knows it. flax's nnx and equinox are never imported here.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from numbers import Number
 from typing import Any, NoReturn
@@ -24,13 +24,11 @@ _ARRAYS = (jax.Array, jax.ShapeDtypeStruct, np.ndarray, np.generic)
 _NUMBERS = (bool, int, float, complex)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Static:
     """A part that is no array, which JAX compares and never traces."""
 
-    __slots__ = ("value",)
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
+    value: Any
 
     def __repr__(self) -> str:
         return repr(self.value)
@@ -48,7 +46,7 @@ class Static:
             return True
         try:
             return type(self.value) is type(other.value) and bool(self.value == other.value)
-        except Exception:  # noqa: BLE001 - the values cannot be compared
+        except Exception:  # noqa: BLE001 - they cannot be compared
             return False
 
 
@@ -119,14 +117,13 @@ def is_nnx(value: Any) -> bool:
 
 def check_distinct(values: Mapping[str, Any]) -> None:
     """Raise ValueError if objects of nnx in two of ``values`` share a variable."""
-    nnx = sys.modules.get("flax.nnx")
-    if nnx is None:
+    if "flax.nnx" not in sys.modules:
         return
     owners: dict[int, tuple[str, str]] = {}
     for name, value in values.items():
         for part in filter(is_nnx, jax.tree.leaves(value, is_leaf=is_nnx)):
-            for path, variable in nnx.iter_graph(part):
-                if not isinstance(variable, nnx.Variable):
+            for path, variable in sys.modules["flax.nnx"].iter_graph(part):
+                if not _is_variable(variable):
                     continue
                 where = "/".join(map(str, path))
                 other, its_path = owners.setdefault(id(variable), (name, where))
@@ -139,26 +136,24 @@ def check_distinct(values: Mapping[str, Any]) -> None:
 
 def without_variables(value: Any) -> Any:
     """Return ``value`` with arrays in the place of nnx's variables."""
-    nnx = sys.modules.get("flax.nnx")
-    if nnx is None:
+    if "flax.nnx" not in sys.modules:
         return value
-    return jax.tree.map(without_variable, value, is_leaf=lambda it: isinstance(it, nnx.Variable))
+    return jax.tree.map(without_variable, value, is_leaf=_is_variable)
 
 
 def without_variable(value: Any) -> Any:
     """Return the array of a variable of nnx; anything else as it is."""
-    nnx = sys.modules.get("flax.nnx")
-    if nnx is None or not isinstance(value, nnx.Variable):
-        return value
-    leaves = jax.tree.leaves(value)
+    leaves = jax.tree.leaves(value) if _is_variable(value) else ()
     return leaves[0] if len(leaves) == 1 else value
 
 
-def hold(value: Any) -> Any:
-    """Return ``value`` as a pytree of arrays and numbers; what is held already stays.
+def _is_variable(value: Any) -> bool:
+    nnx = sys.modules.get("flax.nnx")
+    return nnx is not None and isinstance(value, nnx.Variable)
 
-    Numbers in modules of equinox are static, as for its own functions.
-    """
+
+def hold(value: Any) -> Any:
+    """Return ``value`` as a pytree of arrays and numbers; what is held already stays."""
     return jax.tree.map(_held, value, is_leaf=_is_whole)
 
 
@@ -175,7 +170,7 @@ def _held(it: Any) -> Any:
         return it
     if is_nnx(it):
         return NnxObject.of(it)
-    if _is_equinox(it):
+    if _is_equinox(it):  # its numbers are static, as for its own functions
         return jax.tree.map(_static_unless_array, it, is_leaf=is_static)
     return it if isinstance(it, _NUMBERS) else _static_unless_array(it)
 
@@ -189,6 +184,7 @@ def _static_unless_array(it: Any) -> Any:
 
 
 def is_static(it: Any) -> bool:
+    """Return whether it is a ``Static``."""
     return isinstance(it, Static)
 
 
@@ -205,10 +201,9 @@ def release(value: Any) -> Any:
 def _released(it: Any) -> Any:
     if isinstance(it, Static):
         return it.value
-    if isinstance(it, NnxObject):
-        return it.whole()
-    # As a tree, a module has twice what it shares.
-    return NnxObject.of(it).whole() if is_nnx(it) else it
+    if is_nnx(it):  # as a tree, it has twice what it shares
+        it = NnxObject.of(it)
+    return it.whole() if isinstance(it, NnxObject) else it
 
 
 def changed_part(old: Any, new: Any) -> tuple[str, str] | None:
@@ -247,34 +242,28 @@ _MOST_SMALL = 64
 
 @dataclass(slots=True, eq=False)
 class Leaf:
-    """Stands for an array in the value of a tensor.
-
-    ``index``: its place among the arrays that the step returns; if ``is_new``, among the leaves of
-    the variables' new values.
-    """
+    """Stands for an array: its place among those that the step returns, or the new leaves."""
 
     index: int = 0
     is_new: bool = False
 
     def __jax_array__(self) -> NoReturn:
-        """Makes it an array wherever values are held."""
         raise TypeError("the array is not computed yet")
 
 
+@dataclass(eq=False)
 class Layout:
     """Where the values of a step's operations are found.
 
     Attributes:
-        number: Which layout of the step it is: there is one for each trace. Traced functions return
-            it; JAX would keep the layout, and so the graph, for as long as the process lives.
+        number: Traced functions return it; JAX would keep the layout, and so the graph, for good.
         small: How many arrays every run of the step returns.
-        trees: The value of each tensor that can be read, held, with ``Leaf``s in it.
+        trees: The value of each tensor that can be read, with ``Leaf``s in it.
     """
 
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.small = 0
-        self.trees: dict[Tensor, Any] = {}
+    number: int
+    small: int = 0
+    trees: dict[Tensor, Any] = field(default_factory=dict)
 
 
 def lay_out(
@@ -284,87 +273,64 @@ def lay_out(
     inputs: Any,
     new: Iterable[Sequence[Any]],
 ) -> list[Any]:
-    """Fill an empty ``layout`` with the values that the operations of ``body`` have in a trace.
+    """Fill ``layout``; return the arrays, the small ones first, each in a buffer of its own.
 
-    ``inputs``: the arguments of that; ``new``: the leaves of new values, as computed and as
-    returned. Return the arrays to return, the small ones first, each in a buffer of its own.
+    ``new``: the leaves of new values, as computed and as returned.
     """
-    found = _Arrays(inputs, new)
-    made = [t for op in body.operations for t in op.outputs if t not in body.given]
-    for tensor in dict.fromkeys((*body.fetches, *made)):
-        leaf_of = found.fetched
-        if tensor not in body.fetches:
-            # Arithmetic is quickly done again where a large result is asked for.
-            large = tensor.op.placement is not Placement.EITHER
-            leaf_of = partial(found.leaf, large=large)
-        tree = jax.tree.map(leaf_of, hold(values[tensor]))
-        if all(isinstance(leaf, Leaf) for leaf in jax.tree.leaves(tree)):
-            layout.trees[tensor] = tree
-    layout.small, arrays = found.in_order()
-    return arrays
+    of_new = {id(leaf): Leaf(i, is_new=True) for leaves in new for i, leaf in enumerate(leaves)}
+    taken = {*of_new, *map(id, jax.tree.leaves(inputs))}
+    known: dict[int, Leaf] = {}
+    fetched: list[tuple[Leaf, Any]] = []
+    others: list[tuple[Leaf, Any]] = []
 
-
-class _Arrays:
-    """The arrays to return, and the ``Leaf`` of each."""
-
-    def __init__(self, inputs: Any, new: Iterable[Sequence[Any]]) -> None:
-        self._inputs = {id(leaf) for leaf in jax.tree.leaves(inputs)}
-        self._new = {
-            id(leaf): Leaf(i, is_new=True) for leaves in new for i, leaf in enumerate(leaves)
-        }
-        self._leaves: dict[int, Leaf] = {}
-        self._fetched: list[tuple[Leaf, Any]] = []
-        self._others: list[tuple[Leaf, Any]] = []
-
-    def fetched(self, leaf: Any) -> Any:
-        """Return the ``Leaf`` of an array that every run returns; ``_NOT_READ`` if it is none."""
-        return self._added(leaf, self._fetched)
-
-    def leaf(self, leaf: Any, *, large: bool) -> Any:
-        """Return the ``Leaf`` of an array; ``_NOT_READ`` if it is none, or is not returned.
-
-        ``large``: whether it is returned if it is not small.
-        """
-        if id(leaf) in self._leaves:
-            return self._leaves[id(leaf)]
-        if isinstance(leaf, jax.core.Tracer):
-            if id(leaf) in self._new:
-                return self._new[id(leaf)]
-            if not (large or _is_small(leaf)):
-                return _NOT_READ
-        return self._added(leaf, self._others)
-
-    def in_order(self) -> tuple[int, list[Any]]:
-        """Number the leaves; return how many every run returns, and all arrays in order."""
-        is_small: Callable[[Any], bool] = _is_small
-        if sum(_is_small(array) for _, array in self._others) > _MOST_SMALL:
-            is_small = _is_single
-        in_order = [*self._fetched, *sorted(self._others, key=lambda it: not is_small(it[1]))]
-        for index, (leaf, _) in enumerate(in_order):
-            leaf.index = index
-        small = len(self._fetched) + sum(is_small(array) for _, array in self._others)
-        return small, [array for _, array in in_order]
-
-    def _added(self, leaf: Any, to: list[tuple[Leaf, Any]]) -> Any:
-        array = self._own(leaf)
+    def added(leaf: Any, to: list[tuple[Leaf, Any]]) -> Any:
+        array = _own(leaf, taken)
         if array is None:
-            return _NOT_READ
-        found = self._leaves[id(leaf)] = Leaf()
+            return leaf
+        found = known[id(leaf)] = Leaf()
         to.append((found, array))
         return found
 
-    def _own(self, leaf: Any) -> Any:
-        """Return the array in a buffer of its own; None if ``leaf`` is neither array nor number."""
-        if isinstance(leaf, jax.core.Tracer):
-            is_shared = id(leaf) in self._inputs or id(leaf) in self._new
-            return jnp.copy(leaf) if is_shared else leaf
-        if isinstance(leaf, Number):
-            return jnp.asarray(leaf)
-        is_array = isinstance(leaf, np.generic | np.ndarray) and leaf.dtype.kind in "biufcV"
-        return jnp.array(leaf) if is_array or isinstance(leaf, jax.Array) else None
+    def found_or_added(leaf: Any, large: bool) -> Any:
+        is_traced = isinstance(leaf, jax.core.Tracer)
+        found = known.get(id(leaf)) or (of_new.get(id(leaf)) if is_traced else None)
+        if found is not None or (is_traced and not (large or _is_small(leaf))):
+            return found or leaf
+        return added(leaf, others)
+
+    made = [t for op in body.operations for t in op.outputs if t not in body.given]
+    for tensor in dict.fromkeys((*body.fetches, *made)):
+        leaf_of = partial(added, to=fetched)
+        if tensor not in body.fetches:
+            # Arithmetic is quickly done again where a large result is asked for.
+            large = tensor.op.placement is not Placement.EITHER
+            leaf_of = partial(found_or_added, large=large)
+        tree = jax.tree.map(leaf_of, hold(values[tensor]))
+        if all(isinstance(leaf, Leaf) for leaf in jax.tree.leaves(tree)):
+            layout.trees[tensor] = tree
+    small = _small_first(others)
+    layout.small = len(fetched) + small
+    in_order = [*fetched, *others]
+    for index, (leaf, _) in enumerate(in_order):
+        leaf.index = index
+    return [array for _, array in in_order]
 
 
-_NOT_READ = object()
+def _small_first(leaves: list[tuple[Leaf, Any]]) -> int:
+    """Sort ``leaves``; return how many every run returns."""
+    is_small: Callable[[Any], bool] = _is_small
+    if sum(_is_small(array) for _, array in leaves) > _MOST_SMALL:
+        is_small = _is_single
+    leaves.sort(key=lambda it: not is_small(it[1]))
+    return sum(is_small(array) for _, array in leaves)
+
+
+def _own(leaf: Any, taken: Collection[int]) -> Any:
+    """Return an array, or a number as one, in a buffer of its own; None if it is neither."""
+    if isinstance(leaf, jax.core.Tracer):
+        return jnp.copy(leaf) if id(leaf) in taken else leaf
+    is_of_numpy = isinstance(leaf, np.generic | np.ndarray) and leaf.dtype.kind in "biufcV"
+    return jnp.array(leaf) if is_of_numpy or isinstance(leaf, Number | jax.Array) else None
 
 
 def _is_small(leaf: Any) -> bool:

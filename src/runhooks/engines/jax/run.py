@@ -16,7 +16,7 @@ from runhooks.engines.jax.executables import (
     FlatBody,
     PartExecutable,
     check_given,
-    forms_of,
+    form_of,
     note_failure,
     shardings_of,
 )
@@ -40,25 +40,15 @@ Executable = TypeVar("Executable", CoreExecutable, PartExecutable)
 
 @dataclass(frozen=True)
 class Binding:
-    """The executables of one run, and where the values are that it passes on.
-
-    Attributes:
-        before: Those that run before the core, on the same values of variables.
-        after: Those that run after it, on what it returns.
-        trees: What is read of the core: the value of each tensor, held, with ``Leaf``s in it.
-        wide_for: The party for which the core returns more than in every run, or None.
-        layout: The number of the layout of the core.
-        indices: Where the fetches are among the arrays of the core, if nothing else is to be done.
-        held: The fetches whose values are to be released.
-    """
+    """The executables of one run before and after the core, and what is read of it."""
 
     before: list[PartExecutable]
     after: list[PartExecutable]
-    trees: Mapping[Tensor, Any]
-    wide_for: str | None
+    trees: Mapping[Tensor, Any]  # as of ``Layout``
+    wide_for: str | None  # the party for which the core returns more than in every run
     layout: int
-    indices: list[int] | None
-    held: frozenset[Tensor] = frozenset()
+    indices: list[int] | None  # of the fetches among its arrays, if nothing else is to be done
+    held: frozenset[Tensor] = frozenset()  # the fetches to release
 
     def read(self, result: CoreResult) -> dict[Tensor, Any]:
         def array(leaf: Leaf) -> Any:
@@ -79,7 +69,7 @@ class _Divider:
         self._donated = set(of_core.assigned) if of_core is not None and of_core.donate else set()
 
     def tree(self, tensor: Tensor) -> Any:
-        """Return the value with ``Leaf``s in it; None if the core does not return it."""
+        """Return the value, as of ``Layout``; None if the core does not return it."""
         if tensor in self._given:
             return None
         if tensor not in self._trees:
@@ -143,7 +133,6 @@ class _Divider:
 
 
 def _signature_of(given: Sequence[Any]) -> tuple[Any, ...]:
-    """Return a key that is equal for values of the same shapes and dtypes, weak or not."""
     try:
         return tuple([(it.shape, it.dtype, getattr(it, "weak_type", False)) for it in given])
     except AttributeError:
@@ -159,8 +148,7 @@ def _form(leaf: Any) -> tuple[Any, Any, bool]:
 class JaxBody(BoundBody):
     """Computes ``body``: parts before the core, the core if there is one, and parts after it.
 
-    The first run with values of some shapes finds out what it takes. If that is the core alone,
-    later runs call it at once. ``shared``: the executables of the graph.
+    If the first run with values of some shapes takes the core alone, later ones call it at once.
     """
 
     def __init__(
@@ -185,10 +173,9 @@ class JaxBody(BoundBody):
         if core_body is not None and party is not None:
             self._core = self._executable(CoreExecutable, core_body, party.name)
             self.compilation = self._core.traces
-        self._shardings: tuple[Any, ...] = ()  # of the new values
-        self._forms: list[str] = []  # of what was last given in another form
+        self._shardings: tuple[Any, ...] = ()
+        self._forms: list[str] = []
         self._bindings: BoundedCache[Any, Binding] = BoundedCache()
-        # Of the runs that call the core at once, and what takes the fetches out of its result.
         self._binding: Binding | None = None
         self._pick: Callable[[Any], Sequence[Any]] = tuple
 
@@ -201,7 +188,6 @@ class JaxBody(BoundBody):
             return ()
         if binding.layout in rest:
             return self._pick(rest[binding.layout])
-        # JAX has traced the core anew.
         assert self._core is not None
         result = self._core.result(new, rest)
         values = self._bound_again(binding, result).read(result)
@@ -213,7 +199,7 @@ class JaxBody(BoundBody):
         check_given(error, tensors, given)
         if self._core is not None and self._core.traced.body.given == tensors:
             forms = self._core.forms
-        for tensor, before, now in zip(tensors, forms, forms_of(given), strict=False):
+        for tensor, before, now in zip(tensors, forms, map(form_of, given), strict=False):
             if before != now:
                 add_note(
                     error, f"{tensor.name!r} is given {now} here, and was given {before} before"
@@ -231,7 +217,7 @@ class JaxBody(BoundBody):
         if binding is None:
             binding, settled = self._bind(args, given)
             self._bindings[signature] = binding
-            self._forms = forms_of(given)
+            self._forms = [*map(form_of, given)]
         values: dict[Tensor, Any] = dict(zip(self._body.given, given, strict=True))
         assigned: dict[Variable, Any] = {}
         core_args = [] if core is None else self._args_of(core.traced, settled, values)
@@ -261,7 +247,6 @@ class JaxBody(BoundBody):
     def _call_core_at_once(
         self, core: CoreExecutable, binding: Binding, given: Sequence[Any]
     ) -> None:
-        """Let the next run with such values call the core, if there is nothing else to do."""
         body, of_core = self._body, core.traced.body
         if binding.indices is None or (body.kept, body.given) != (of_core.kept, of_core.given):
             return
@@ -307,22 +292,22 @@ class JaxBody(BoundBody):
         args: Sequence[Any],
         values: dict[Tensor, Any],
         assigned: dict[Variable, Any],
+        compute: Callable[[PartExecutable, Sequence[Any]], Any] = PartExecutable.__call__,
     ) -> None:
         for part in parts:
             traced = part.traced
             try:
-                results = part(self._args_of(traced, args, values))
+                results = compute(part, self._args_of(traced, args, values))
             except Exception as error:
-                _note_party(error, part.party)
+                note_failure(error, [])
+                if part.party != CALLER:
+                    add_note(error, f"in what {part.party} asks for")
                 raise
             assigned |= traced.by_variable(results)
             values.update(zip(traced.body.fetches, results[traced.new_leaves :], strict=True))
 
     def _bind(self, args: Sequence[Any], given: Sequence[Any]) -> tuple[Binding, Sequence[Any]]:
-        """Return the binding of a run, and its arguments as the step settles them.
-
-        It traces everything, so that errors come before anything is computed.
-        """
+        """Trace everything; return the binding of a run, and its arguments, settled."""
         core, result = self._core, None
         values: dict[Tensor, Any] = dict(zip(self._body.given, given, strict=True))
         if core is not None:
@@ -335,19 +320,12 @@ class JaxBody(BoundBody):
         binding = self._divided(result)
         if result is not None:
             values.update(binding.read(result))
-        for part in (*binding.before, *binding.after):
-            try:
-                shapes = part.shapes(self._args_of(part.traced, args, values))
-            except Exception as error:
-                _note_party(error, part.party)
-                raise
-            fetched = shapes[part.traced.new_leaves :]
-            values.update(zip(part.traced.body.fetches, fetched, strict=True))
+        parts = (*binding.before, *binding.after)
+        self._compute(parts, args, values, {}, PartExecutable.traced_shapes)
         held = frozenset(t for t in self._body.fetches if is_held(values[t]))
         return replace(binding, held=held), args
 
     def _divided(self, shapes: CoreResult | None) -> Binding:
-        """Divide what the parties ask for; ``shapes`` is what the core returns."""
         divider = _Divider(self._body, self._core, shapes)
         small = 0 if shapes is None else shapes.layout.small
         before: list[PartExecutable] = []
@@ -376,7 +354,7 @@ class JaxBody(BoundBody):
         )
 
     def _bound_again(self, binding: Binding, result: CoreResult) -> Binding:
-        """Return the binding of what the core has returned: JAX has traced it anew."""
+        """Return the binding of what the core, traced anew, has returned."""
         self._bindings.clear()
         again = replace(self._divided(result), held=binding.held)
         if (again.wide_for and not binding.wide_for) or again.before != binding.before:
@@ -385,9 +363,3 @@ class JaxBody(BoundBody):
                 "an earlier one: make a graph for each"
             )
         return again
-
-
-def _note_party(error: Exception, party: str) -> None:
-    note_failure(error, [])
-    if party != CALLER:
-        add_note(error, f"in what {party} asks for")

@@ -1,6 +1,6 @@
 """The python engine: the user's functions are called one by one, over NumPy or anything else.
 
-The arrays of a variable are read-only, as the variables of a run change all together or not at all.
+The arrays of variables are read-only: those of a run change all together or not at all.
 """
 
 from __future__ import annotations
@@ -90,8 +90,7 @@ class PythonEngine(EagerEngine):
         as_numbers(name, path, leaf)
 
     def sum(self, leaf: Any, delta: Any) -> Any:
-        # A Python number keeps the dtype. NumPy 1 would make float64 of it and a float32, and any
-        # NumPy float32 of it and a bfloat16.
+        # A Python number keeps the dtype, which NumPy 1, or any with a bfloat16, would widen.
         like = type(delta) is int and leaf.dtype.kind in "iu"
         like = like or (type(delta) in (int, float) and is_inexact(leaf.dtype))
         return leaf + (leaf.dtype.type(delta) if like else delta)

@@ -1,1 +1,1 @@
-"""The TensorFlow engine: a graph is a ``tf.Graph``, a raw session a ``tf.compat.v1.Session``."""
+"""The TensorFlow engine."""

@@ -1,7 +1,4 @@
-"""What TensorFlow has of its own: errors, log, memory, traces and event files.
-
-A ``START`` in one event file hides later steps in another beside it.
-"""
+"""What TensorFlow has of its own: errors, log, memory, traces and event files."""
 
 from __future__ import annotations
 
@@ -30,7 +27,7 @@ register_end_of_input(tf.errors.OutOfRangeError)
 
 
 class NanLossDuringTrainingError(errors.NanLossDuringTrainingError, _Theirs):  # type: ignore[misc]
-    """The error of runhooks and that of TensorFlow, so that programs catch either."""
+    """The error of runhooks and of TensorFlow; programs catch either."""
 
 
 @dataclass(eq=False)
@@ -38,7 +35,6 @@ class TimelineTrace:
     """Writes traces of runs to ``<folder>/timeline-<step>.json``, for Perfetto.
 
     The record of each run goes into the event file of ``output_dir``, for TensorBoard's graph tab.
-    ``options`` are those of a traced run.
     """
 
     folder: Path
@@ -100,10 +96,7 @@ class TensorFlow(Framework):
         return TimelineTrace(folder, output_dir, graph, show_dataflow, show_memory)
 
     def share_event_file(self, writer: Any, directory: str | os.PathLike[str]) -> None:
-        """As in ``Framework``.
-
-        TensorFlow's ``FileWriterCache`` hands out such writers for the directory from then on.
-        """
+        """Let TensorFlow's ``FileWriterCache`` hand out such writers for the directory."""
         here = os.path.realpath(directory)
         cache = vars(v1.summary.FileWriterCache)
         with cache["_lock"]:
@@ -130,7 +123,10 @@ _START = v1.SessionLog.START
 
 
 class SharedEventFile:
-    """Stands in the place of TensorFlow's ``EventFileWriter``, and adds events to ``writer``."""
+    """Stands for TensorFlow's ``EventFileWriter``, and adds events to ``writer``.
+
+    A START in a file of its own would hide later steps in this one.
+    """
 
     def __init__(self, writer: FileWriter) -> None:
         self._writer = writer
@@ -141,7 +137,7 @@ class SharedEventFile:
         return self._writer.get_logdir()
 
     def add_event(self, event: Any) -> None:
-        """Add ``event``, unless it is a START that would hide steps which are not made again.
+        """Add ``event``, unless it is a START that hides steps which are not made again.
 
         TensorFlow's hooks write one each, some after the first run.
         """
@@ -171,7 +167,7 @@ _TheirWriter: Any = v1.summary.FileWriter
 
 
 class _FileWriter(_TheirWriter):  # type: ignore[misc]
-    """A writer of TensorFlow's without a file of its own."""
+    """TensorFlow's, without a file of its own."""
 
     def __init__(self, file: SharedEventFile) -> None:
         self._closed = False

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from contextlib import suppress
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -15,9 +16,9 @@ from runhooks.graph import nest
 from runhooks.graph.engine import BoundedCache
 from runhooks.near_names import suggestion
 
-_ATTRIBUTE = "runhooks_step_graph"
-
 v1 = tf.compat.v1
+
+Companion = TypeVar("Companion")
 
 _READERS = {
     *("ReadVariableOp", "VarIsInitializedOp", "VariableShape", "ResourceGather"),
@@ -31,28 +32,37 @@ _CALLS = {"PartitionedCall", "StatefulPartitionedCall"}
 
 
 class StepChange(NamedTuple):
-    """The change that a run makes to the global step.
+    """What a run does to the global step: the largest of ``reads`` is the new one.
 
-    Attributes:
-        reads: Tensors to fetch with the run; the largest value is the new global step.
-        is_known: If not, the step has to be read after the run.
-        increase: By how much each such run increases the step; None if that is not known.
+    ``increase``: by how much each such run increases it, if known.
     """
 
     reads: tuple[Any, ...]
-    is_known: bool
-    increase: int | None = None
-
-    @property
-    def never_decreases(self) -> bool:
-        return self.increase is not None and self.increase >= 0
+    increase: int | None
 
 
-UNCHANGED = StepChange((), is_known=True, increase=0)
+UNCHANGED = StepChange((), increase=0)
+
+
+def companion(of: Any, kind: Callable[[Any], Companion]) -> Companion:
+    """Return the one ``kind(of)``, which is kept in an attribute of ``of``."""
+    name = f"runhooks_{kind.__name__}"
+    found: Companion | None = getattr(of, name, None)
+    if found is None or type(found) is not kind:  # an object may have every attribute
+        found = kind(of)
+        with suppress(AttributeError):
+            setattr(of, name, found)
+    return found
+
+
+def _handle(variable: Any) -> Any:
+    """Return the tensor that is the handle of a variable, or its reference."""
+    handle = getattr(variable, "handle", None)
+    return variable.op.outputs[0] if handle is None else handle
 
 
 def _changing(tensor: Any) -> Iterator[Any]:
-    """Yield what may change the variable of which ``tensor`` is the handle or reference."""
+    """Yield what may change the variable of which ``tensor`` is the ``_handle``."""
     for op in tensor.consumers():
         if op.type == "Identity" and op.outputs[0].dtype == tf.resource:  # the handle once more
             yield from _changing(op.outputs[0])
@@ -61,13 +71,12 @@ def _changing(tensor: Any) -> Iterator[Any]:
 
 
 def _constant_increase(operation: Any, fed: Collection[str]) -> int | None:
-    if operation.type not in _INCREASES:
-        return None
-    value = operation.inputs[1]
-    if value.op.type != "Const" or value.name in fed:
-        return None
-    # tf.get_static_value would forbid to feed it.
-    return int(tf.make_ndarray(value.op.get_attr("value")))
+    if operation.type in _INCREASES:
+        value = operation.inputs[1]
+        if value.op.type == "Const" and value.name not in fed:
+            # tf.get_static_value would forbid to feed it.
+            return int(tf.make_ndarray(value.op.get_attr("value")))
+    return None
 
 
 def _can_be_read(operation: Any) -> bool:
@@ -87,27 +96,21 @@ def _makes_step(operation: Any) -> bool:
 
 
 def elements_of(graph: Any, fetches: Any) -> list[Any]:
-    """Return the tensors and operations in ``fetches``, in any nesting.
-
-    Raises:
-        TypeError, ValueError, KeyError: For what is not in the graph.
-    """
+    """Return the tensors and operations in ``fetches``; raise for any other."""
     # tf.nest sorts the keys of a dict, which need not be comparable here.
     leaves = tf.nest.flatten(list(nest.leaves(fetches)), expand_composites=True)
     return [graph.as_graph_element(leaf) for leaf in leaves]
 
 
 def names_of(graph: AnalyzedGraph, feed_keys: Iterable[Any]) -> set[str]:
+    """Return the names of what these keys feed."""
     return {element.name for element in elements_of(graph, list(feed_keys))}
 
 
 def needed(
     elements: Iterable[Any], fed: Collection[str] = (), *, for_value: bool = False
 ) -> Iterator[Any]:
-    """Yield the operations that ``elements`` need, if the tensors named in ``fed`` are fed.
-
-    ``for_value``: not those that merely come before.
-    """
+    """Yield the operations that ``elements`` need; ``for_value``: not those that come before."""
     pending, seen = list(elements), set()
     while pending:
         element = pending.pop()
@@ -122,8 +125,7 @@ def needed(
 
 def accumulated(variable: Any, value: Any, update: Any) -> bool:
     """Return whether ``update`` changes ``variable``, and ``value`` is made of it."""
-    handle = getattr(variable, "handle", None)
-    tensor = variable.op.outputs[0] if handle is None else handle
+    tensor = _handle(variable)
     if tensor.op not in needed([value], for_value=True):
         return False
     return not set(_changing(tensor)).isdisjoint(needed([update]))
@@ -132,8 +134,8 @@ def accumulated(variable: Any, value: Any, update: Any) -> bool:
 class AnalyzedGraph:
     """A ``tf.Graph``, ``launched``, with what its sessions know of it: what changes its step.
 
-    An operation on a reference outputs the new value; one on a resource gets a read, but not in a
-    ``cond`` or a ``while_loop``: nothing outside can wait for it.
+    An operation on a reference outputs the new value; one on a resource gets a read, unless it is
+    in a ``cond`` or a ``while_loop``, for which nothing outside can wait.
     """
 
     def __init__(self, graph: Any) -> None:
@@ -147,7 +149,7 @@ class AnalyzedGraph:
         return self.launched.as_graph_element(element)
 
     def note_near_names(self, error: Exception, fetches: Any) -> None:
-        """Note on an ``error`` of TensorFlow which names may be meant by unknown ``fetches``."""
+        """Note on ``error`` which names may be meant by unknown ``fetches``."""
         operations = {op.name: op for op in self.launched.get_operations()}
         for leaf in nest.leaves(fetches):
             name, colon, _ = leaf.partition(":") if isinstance(leaf, str) else ("", "", "")
@@ -159,7 +161,7 @@ class AnalyzedGraph:
 
     @property
     def global_step(self) -> Any:
-        """The global step as a tensor to fetch; None if the graph has none."""
+        """The tensor to fetch, if any."""
         step = v1.train.get_global_step(self.launched)
         return None if step is None else self.launched.as_graph_element(step)
 
@@ -187,13 +189,13 @@ class AnalyzedGraph:
         return any(operation.type in _INCREASES for operation in self._changing)
 
     def step_makers(self) -> list[Any]:
-        """Return the operations that compute a new step of the old, outside ``cond`` and loops."""
+        """Return what computes a new step of the old, outside ``cond`` and loops."""
         self._look()
         ops = [op for op in self.launched.get_operations() if op in self._changing]
         return [op for op in ops if _makes_step(op)]
 
-    def step_change(self, elements: Iterable[Any], fed: Collection[str] = ()) -> StepChange:
-        """Return what a run that fetches ``elements``, and is ``fed`` by name, does to the step."""
+    def step_change(self, elements: Iterable[Any], fed: Collection[str] = ()) -> StepChange | None:
+        """Return what a run of ``elements`` does to the step; None: unknown."""
         self._look()
         found = self._changing.intersection(needed(elements, fed)) if self._changing else set()
         if not found:
@@ -207,68 +209,51 @@ class AnalyzedGraph:
         is_single = len(found) == 1
         is_ordered = is_single or all(op.type in _INCREASES for op in found)
         if len(reads) < len(found) or not is_ordered:
-            return StepChange((), is_known=False)
+            return None
         increase = _constant_increase(next(iter(found)), fed) if is_single else None
-        return StepChange(tuple(reads), is_known=True, increase=increase)
+        return StepChange(tuple(reads), increase)
 
     def _look(self) -> None:
-        """Find what changes the global step, if the graph is not as it was."""
         if self._version == self.launched.version:
             return
         self._version = self.launched.version
         step = v1.train.get_global_step(self.launched)
-        if step is None:
-            self._changing = set()
-            return
-        handle = getattr(step, "handle", None)
-        tensor = step.op.outputs[0] if handle is None else handle
         own = {read.op for read in self._reads.values()}
-        self._changing = set(_changing(tensor)) - own
+        self._changing = set() if step is None else set(_changing(_handle(step))) - own
 
 
 def analyzed(graph: Any) -> AnalyzedGraph:
-    found: AnalyzedGraph | None = getattr(graph, _ATTRIBUTE, None)
-    if found is None:
-        found = AnalyzedGraph(graph)
-        setattr(graph, _ATTRIBUTE, found)
-    return found
+    """Return the one ``AnalyzedGraph`` of a ``tf.Graph``."""
+    return companion(graph, AnalyzedGraph)
 
 
 _HANDLES = ("GetSessionHandle", "GetSessionHandleV2")
 
 
 class DirectRun(NamedTuple):
-    """A run that a callable can make, without ``Session.run``.
-
-    Attributes:
-        fetches: Names of tensors.
-        targets: Names of operations.
-        feeds: Names of tensors.
-        convert: The key of each feed, and a function from its value to an array.
-        read: From the fetched values to the result.
-    """
+    """A run that a callable can make, without ``Session.run``; all by name."""
 
     fetches: list[str]
     targets: list[str]
     feeds: list[str]
-    convert: list[tuple[Any, Callable[[Any], Any]]]
-    read: Callable[[Sequence[Any]], Any]
+    convert: list[tuple[Any, Callable[[Any], Any]]]  # the key of each feed; makes an array
+    read: Callable[[Sequence[Any]], Any]  # makes the result
 
 
 class FetchPlan(NamedTuple):
-    """How a run is made.
-
-    Attributes:
-        direct: None for a run that is left to ``Session.run``.
-        step: What it does to the global step; None if that is not known.
-    """
+    """How a run is made: by ``Session.run`` if not ``direct``; no ``step``: read it later."""
 
     direct: DirectRun | None
     step: StepChange | None
 
+    @property
+    def never_decreases(self) -> bool:
+        increase = None if self.step is None else self.step.increase
+        return increase is not None and increase >= 0
+
 
 def make_plan(graph: AnalyzedGraph, fetches: Any, feed_keys: Sequence[Any]) -> FetchPlan:
-    """Resolve ``fetches``, or leave them to ``Session.run``, which says what is wrong."""
+    """Resolve ``fetches``; ``Session.run`` says what is wrong with them."""
     try:
         fed = names_of(graph, feed_keys)
         step = graph.step_change(elements_of(graph, fetches), fed)
@@ -333,7 +318,6 @@ def _fed(graph: AnalyzedGraph, key: Any) -> str:
 
 
 def _converter(graph: AnalyzedGraph, name: str) -> Callable[[Any], Any]:
-    """Return what makes an array of a fed value; it raises as ``Session.run`` does."""
     tensor = graph.as_graph_element(name)
     dtype, shape = tensor.dtype.as_numpy_dtype, tensor.shape
     rank = shape.rank

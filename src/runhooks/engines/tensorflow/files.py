@@ -1,7 +1,4 @@
-"""Checkpoints of TensorFlow's savers, and the states of hooks beside them.
-
-A saver saves variables alone, and deletes its files without telling anybody.
-"""
+"""Checkpoints of TensorFlow's savers, which hold variables alone, and hooks' states beside them."""
 
 from __future__ import annotations
 
@@ -33,7 +30,7 @@ def _is_url(path: str) -> bool:
 
 
 def check_scheme(path: str | os.PathLike[str]) -> None:
-    """Raise ValueError if ``path`` is a URL whose scheme TensorFlow, which saves, does not know."""
+    """Raise ValueError if ``path`` is a URL whose scheme TensorFlow does not know."""
     scheme, separator, _ = os.fspath(path).partition("://")
     known = _gfile.get_registered_schemes()
     if separator and scheme not in known:
@@ -54,7 +51,7 @@ _PART = re.compile(r"(\.index|-\d{5}-of-\d{5})$")
 
 
 def save_states(path: str, states: Mapping[str, Any], step: int) -> None:
-    """Write ``states`` for the checkpoint ``path``, before it, so that no checkpoint lacks them."""
+    """Write ``states`` for the checkpoint ``path``, before it: none may lack them."""
     if not states:
         return
     snapshot = Snapshot({}, dict(states))
@@ -69,7 +66,7 @@ def save_states(path: str, states: Mapping[str, Any], step: int) -> None:
 
 
 def load_states(path: str) -> dict[str, Any]:
-    """Return the states saved with the checkpoint ``path``; none if they are damaged."""
+    """Return the states saved with the checkpoint; none if they are damaged."""
     try:
         if not _is_url(path):
             return read_checkpoint(Path(path + HOOK_STATES)).states
@@ -87,7 +84,7 @@ def load_states(path: str) -> dict[str, Any]:
 
 
 def sweep_states(path: str) -> None:
-    """Remove the states of checkpoints beside ``path`` that are gone."""
+    """Remove the states of checkpoints that the saver has deleted."""
     parent = os.path.dirname(path) or "."  # noqa: PTH120 - it may be a URL
     names = _names_in(parent)
     checkpoints = {_PART.sub("", name) for name in names}
@@ -100,10 +97,9 @@ def sweep_states(path: str) -> None:
 
 
 def take_over_checkpoints(saver: Any, path: str, restored: str | None) -> None:
-    """Let a saver that knows no checkpoint know those of its name that a session goes on from.
+    """Let a saver that knows no checkpoint list and delete those before the one ``restored``.
 
-    Else it would neither delete nor list them. ``path``: what it saves as, without the step;
-    ``restored``: the checkpoint that the session was restored from, if any.
+    ``path``: what it saves as, without the step.
     """
     if restored is None or saver.last_checkpoints:
         return
@@ -119,7 +115,7 @@ def take_over_checkpoints(saver: Any, path: str, restored: str | None) -> None:
 def respell_checkpoints(saver: Any, folder: str) -> None:
     """Let ``saver`` know its checkpoints in ``folder`` by the name that it is about to use.
 
-    It takes ``ck/a`` and ``./ck/a`` for two checkpoints, and deletes a good one too early.
+    It takes ``ck/a`` and ``./ck/a`` for two, and deletes a good one too early.
     """
     known = list(getattr(saver, "last_checkpoints", ()))
     here = os.path.realpath(folder)

@@ -1,7 +1,7 @@
 """``TensorFlowGraph``: a ``tf.Graph`` as hooks and session layers see it.
 
-TensorFlow does not know what belongs to a step, and its own sessions make runs too. So the number
-of an epoch, and a mean over one, are control inputs of the operations that make the step.
+TensorFlow's own sessions make runs too. So the number of an epoch, and a mean over one, are control
+inputs of the operations that make the step.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from runhooks.engines.tensorflow.fetches import (
     AnalyzedGraph,
     accumulated,
     analyzed,
+    companion,
     elements_of,
     needed,
 )
-from runhooks.engines.tensorflow.session import TensorFlowOpener, observed
+from runhooks.engines.tensorflow.session import ObservedSession, TensorFlowOpener
 from runhooks.graph.base import BaseGraph, GraphKeys, entered
 from runhooks.graph.engine import Kept
 from runhooks.graph.nodes import cleaned_name
@@ -29,11 +30,9 @@ from runhooks.trigger import no_epochs
 
 v1 = tf.compat.v1
 
-_ATTRIBUTE = "runhooks_graph"
-
 
 class TensorFlowGraph(BaseGraph):
-    """A ``tf.Graph``, its ``launched``; ``graph_of`` gives the one that belongs to it."""
+    """A ``tf.Graph``, its ``launched``, as ``companion`` gives it."""
 
     def __init__(self, graph: Any) -> None:
         self._graph = graph
@@ -122,7 +121,7 @@ class TensorFlowGraph(BaseGraph):
 
     @contextmanager
     def _at_top(self) -> Iterator[None]:
-        """Add to the graph inside it, whatever scopes the program is in."""
+        """Add to the graph outside all scopes."""
         with (
             self._graph.as_default(),
             self._graph.name_scope(None),
@@ -131,7 +130,7 @@ class TensorFlowGraph(BaseGraph):
             yield
 
     def _value(self, element: Any) -> Any:
-        """Return the tensor that ``element`` is or names; anything else as it is."""
+        """Return the tensor that is meant; anything else as it is."""
         if not isinstance(element, str | tf.Tensor | tf.Operation | tf.Variable):
             return element
         found = self._graph.as_graph_element(element)
@@ -154,7 +153,7 @@ class TensorFlowGraph(BaseGraph):
 
 
 def _add_mean(graph: AnalyzedGraph, epoch: Any, value: Any, weight: Any, name: str) -> Any:
-    """Return the mean of ``value``, as ``rh.epoch_mean``; ``epoch``: the tensor of its number."""
+    """Return the mean of ``value``, as ``rh.epoch_mean``."""
     steps = _steps_of(graph, value)
     if not steps:
         raise ValueError(
@@ -165,7 +164,7 @@ def _add_mean(graph: AnalyzedGraph, epoch: Any, value: Any, weight: Any, name: s
     weight = _examples(graph, value) if weight is None else weight
     weight = _number(weight, f"the weight of {value.name!r}")
     with graph.launched.name_scope(f"{name}/"):
-        # The sum, the weight, and their epoch.
+        # Sum, weight and epoch.
         sums = v1.Variable(tf.zeros(3, tf.float64), trainable=False, use_resource=True, name="sums")
         added = tf.stack([weight * _number(value, repr(value.name)), weight])
         before, now = sums.read_value(), tf.cast(epoch, tf.float64)
@@ -184,7 +183,7 @@ def _number(value: Any, what: str) -> Any:
 
 
 def _steps_of(graph: AnalyzedGraph, value: Any) -> list[Any]:
-    """Return the first operations that make a step and need all data that ``value`` does."""
+    """Return the first operations of a step that need all data of ``value``."""
     behind = set(needed([value]))
     sources = {op for op in behind if _is_source(op)}
     followers: dict[Any, list[Any]] = {}
@@ -205,7 +204,7 @@ def _steps_of(graph: AnalyzedGraph, value: Any) -> list[Any]:
 
 
 def _examples(graph: AnalyzedGraph, value: Any) -> Any:
-    """Return the length of the first array among the data that ``value`` needs; 1 without any."""
+    """Return the length of the first array of data that ``value`` needs, or 1."""
     behind = set(needed([value]))
     data = [op for op in graph.launched.get_operations() if op in behind and _is_source(op)]
     shapes = [tf.shape(tensor) for op in data for tensor in op.outputs]
@@ -216,27 +215,20 @@ def _is_source(op: Any) -> bool:
     return op.type == "Placeholder" or "GetNext" in op.type or "Dequeue" in op.type
 
 
-def graph_of(graph: Any) -> TensorFlowGraph:
-    found: TensorFlowGraph | None = getattr(graph, _ATTRIBUTE, None)
-    if found is None:
-        found = TensorFlowGraph(graph)
-        setattr(graph, _ATTRIBUTE, found)
-    return found
-
-
 def current_graph() -> TensorFlowGraph | None:
-    """Return TensorFlow's default graph, where it builds graphs; None where it is eager."""
+    """Return TensorFlow's default graph; None where it is eager."""
     if tf.executing_eagerly():
         return None
     graph = v1.get_default_graph()
-    return None if getattr(graph, "building_function", False) else graph_of(graph)
+    return None if getattr(graph, "building_function", False) else companion(graph, TensorFlowGraph)
 
 
 def known_graph(graph: Any) -> TensorFlowGraph | None:
     """Return a ``tf.Graph`` as hooks ask of it; None if it is none."""
-    return graph_of(graph) if isinstance(graph, tf.Graph) else None
+    return companion(graph, TensorFlowGraph) if isinstance(graph, tf.Graph) else None
 
 
 def known_session(session: Any) -> Any:
     """Return a session of a ``tf.Graph`` as hooks ask of it; None if it is none."""
-    return observed(session) if isinstance(getattr(session, "graph", None), tf.Graph) else None
+    is_theirs = isinstance(getattr(session, "graph", None), tf.Graph)
+    return companion(session, ObservedSession) if is_theirs else None

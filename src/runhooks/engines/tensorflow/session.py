@@ -1,11 +1,11 @@
-"""Sessions of a ``tf.Graph``: ours, whose runs are callables, and those of others; their opener."""
+"""Sessions of a ``tf.Graph``: ours, whose runs are callables, and those of others."""
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from operator import is_
 from typing import Any, Literal
@@ -21,7 +21,6 @@ from runhooks.engines.tensorflow.fetches import (
     AnalyzedGraph,
     DirectRun,
     FetchPlan,
-    StepChange,
     analyzed,
     make_plan,
 )
@@ -43,14 +42,10 @@ _log = logging.getLogger("runhooks")
 
 
 class CallableRun(PreparedRun):
-    """A run of ``fetches`` in ``session``, which learns the global step and counts the run.
-
-    ``change``: what it does to the global step; None if that is not known. ``call`` takes the feeds
-    and returns what was fetched, in which ``step_of``, if there is one, finds the global step.
-    """
+    """A run: ``call`` takes the feeds, and returns what was fetched, the step at ``places``."""
 
     __slots__ = (
-        *("_call", "_convert", "_increases", "_keys", "_read", "_session", "_step_of"),
+        *("_call", "_convert", "_increases", "_keys", "_places", "_read", "_session"),
         "_tells_step",
     )
 
@@ -59,10 +54,10 @@ class CallableRun(PreparedRun):
         fetches: Any,
         feed_keys: Iterable[Any],
         session: SessionState,
-        change: StepChange | None,
+        plan: FetchPlan,
         direct: DirectRun,
         call: Callable[..., Any],
-        step_of: Callable[[Any], Any] | None,
+        places: Sequence[int],
     ) -> None:
         keys = tuple(feed_keys)
         super().__init__(fetches, keys)
@@ -70,15 +65,15 @@ class CallableRun(PreparedRun):
         self._session = session
         self._convert, self._read = direct.convert, direct.read
         self._call = call
-        self._step_of = step_of
-        self._tells_step = change is not UNCHANGED or session.is_shared
-        self._increases = change is not None and change.never_decreases
-        # If it is not known how far the step goes, each run is followed by a look at what is due.
-        increase = None if change is None or session.is_shared else change.increase
+        self._places = places
+        self._tells_step = plan.step is not UNCHANGED or session.is_shared
+        self._increases = plan.never_decreases
+        # -1: each run is followed by a look at what is due.
+        increase = None if plan.step is None or session.is_shared else plan.step.increase
         self.steps = -1 if increase is None else increase
 
     def is_fed(self, feed_dict: Any) -> bool:
-        """As ``PreparedRun.is_fed``, without the slow hash of tensors, which cannot be compared."""
+        """As ``PreparedRun.is_fed``, without the slow hash of tensors."""
         keys = self._keys
         if not feed_dict:
             return not keys
@@ -90,7 +85,7 @@ class CallableRun(PreparedRun):
             self._session.foresee(self, off_steps)
 
     def again(self, feed_dict: Any) -> Any:
-        """Make the run, and return the values of the fetches. Off-steps do nothing else."""
+        """As ``PreparedRun.again``. Off-steps do nothing else."""
         session, convert = self._session, self._convert
         number = session.begin_change() if self._tells_step else session.note_unchanged()
         values: Any = None
@@ -105,7 +100,7 @@ class CallableRun(PreparedRun):
             raise
         finally:
             if number:
-                steps = None if values is None or self._step_of is None else self._step_of(values)
+                steps = None if values is None else [values[it] for it in self._places]
                 session.end_change(number, steps, self, increases=self._increases)
         session.runs += 1
         self.off_steps -= 1
@@ -118,8 +113,8 @@ _Session: Any = v1.Session
 class Session(_Session, SessionState):  # type: ignore[misc]
     """A ``tf.compat.v1.Session`` that knows the global step without a run of its own.
 
-    A set of fetches and feeds is resolved once, and then run by a callable. A run that changes the
-    global step also fetches it; with a ``target``, where other workers may change it, each does.
+    Fetches and feeds are resolved once, and then run by a callable. A run that changes the global
+    step also fetches it; with a ``target``, where other workers may change it, each does.
     """
 
     def __init__(self, target: str = "", graph: Any = None, config: Any = None) -> None:
@@ -135,7 +130,7 @@ class Session(_Session, SessionState):  # type: ignore[misc]
         return self
 
     def begin(self) -> None:
-        """Note that all variables have values now."""
+        """Note that all variables have values."""
         self.is_shared = self._has_servers
         self._forget_runs()
 
@@ -176,7 +171,7 @@ class Session(_Session, SessionState):  # type: ignore[misc]
         try:
             v1.Session.close(self)
         finally:
-            self._forget_runs()  # callables that outlive the session release nothing
+            self._forget_runs()  # later they release nothing
 
     def run_plainly(self, fetches: Any, *given: Any) -> Any:
         try:
@@ -187,7 +182,7 @@ class Session(_Session, SessionState):  # type: ignore[misc]
             raise
 
     def _find(self, fetches: Any, feed_dict: Any) -> CallableRun | None:
-        """Return the run of ``fetches``; None if TensorFlow's ``run`` has to make it."""
+        """Return the run; None if TensorFlow's ``run`` has to make it."""
         if feed_dict and type(feed_dict) is not dict:
             return None
         structure = structure_key(fetches)
@@ -213,7 +208,7 @@ class Session(_Session, SessionState):  # type: ignore[misc]
         self._last = None
 
     def _plan(self, key: Any, fetches: Any, feed_dict: Mapping[Any, Any]) -> FetchPlan:
-        # What is added to the graph may change the global step in the same fetches.
+        # What is added to the graph may change the step in the same fetches.
         plans, key = self.analyzed_graph.plans, (self.graph.version, key)
         plan: FetchPlan | None = plans.get(key)
         if plan is None:
@@ -224,26 +219,19 @@ class Session(_Session, SessionState):  # type: ignore[misc]
         self, plan: FetchPlan, direct: DirectRun, fetches: Any, feed_keys: Iterable[Any]
     ) -> CallableRun:
         steps = self.steps_to_fetch(plan.step, direct.feeds)
+        # A server answers each name once.
         names = list(dict.fromkeys([*direct.fetches, *(tensor.name for tensor in steps)]))
-        options = config_pb2.CallableOptions(
-            feed=direct.feeds,
-            fetch=names,  # a server answers each name once
-            target=direct.targets,
-        )
+        options = config_pb2.CallableOptions(feed=direct.feeds, fetch=names, target=direct.targets)
         call = partial(self._do_call, self._make_callable_from_options(options))
         places = [names.index(tensor.name) for tensor in steps]
-        step_of = (lambda values: [values[it] for it in places]) if places else None
-        return CallableRun(fetches, feed_keys, self, plan.step, direct, call, step_of)
+        return CallableRun(fetches, feed_keys, self, plan, direct, call, places)
 
 
 _own_run = Session.run
 
 
-_ATTRIBUTE = "runhooks_session"
-
-
 class AdoptedSession(SessionState, SessionInterface):  # type: ignore[misc]
-    """A session around another one of TensorFlow's, which makes the runs."""
+    """A session around another, which makes the runs."""
 
     def __init__(self, session: Any) -> None:
         self.adopted = session
@@ -295,7 +283,7 @@ class AdoptedSession(SessionState, SessionInterface):  # type: ignore[misc]
 
 
 class ObservedSession(AdoptedSession):
-    """A session whose runs others make; its global step is read whenever it is needed."""
+    """A session whose runs others make; the global step is read whenever it is needed."""
 
     def __init__(self, session: Any) -> None:
         AdoptedSession.__init__(self, session)
@@ -313,24 +301,10 @@ class ObservedSession(AdoptedSession):
         return self._read_step()
 
 
-def observed(session: Any) -> ObservedSession:
-    found = getattr(session, _ATTRIBUTE, None)
-    if not isinstance(found, ObservedSession):
-        found = ObservedSession(session)
-        with suppress(AttributeError):
-            setattr(session, _ATTRIBUTE, found)
-    return found
-
-
-#: What TensorFlow's own scaffold finds in a graph, or makes.
 _PARTS = (
     *("init_op", "ready_op", "ready_for_local_init_op"),
     *("local_init_op", "summary_op", "saver"),
 )
-
-
-def _saver() -> Any:
-    return v1.train.Saver(sharded=True, allow_empty=True)
 
 
 class TensorFlowOpener(SessionOpener):
@@ -349,7 +323,8 @@ class TensorFlowOpener(SessionOpener):
         check_saver(scaffold.saver)
         with self._graph.launched.as_default():
             if scaffold.saver is None:
-                scaffold.saver = scaffold.get_or_default("saver", v1.GraphKeys.SAVERS, _saver)
+                make = partial(v1.train.Saver, sharded=True, allow_empty=True)
+                scaffold.saver = scaffold.get_or_default("saver", v1.GraphKeys.SAVERS, make)
             # After the saver, which changes the step; before the graph is final.
             self.prepare_graph()
             given = {name: getattr(scaffold, name) for name in _PARTS}
@@ -363,8 +338,7 @@ class TensorFlowOpener(SessionOpener):
     def open_chief(
         self, scaffold: Any, master: str, config: Any, checkpoint_dir: Place, path: Place
     ) -> Any:
-        session = Session(master, self._graph.launched, config)
-        try:
+        with self._opened(master, config) as session:
             if not self._restored(session, scaffold.saver, checkpoint_dir, path):
                 session.run(scaffold.init_op, feed_dict=scaffold.init_feed_dict)
                 if getattr(scaffold, "init_from", None) is not None:  # ours has it
@@ -377,24 +351,26 @@ class TensorFlowOpener(SessionOpener):
                     f"fn: {scaffold.init_fn}, local_init_op: {scaffold.local_init_op}, error: "
                     f"{missing}"
                 )
-        except BaseException:
-            session.close()
-            raise
         return session
 
     def try_worker(
         self, scaffold: Any, master: str, config: Any, checkpoint_dir: Place
     ) -> tuple[Any, Exception | None]:
-        session = Session(master, self._graph.launched, config)
-        try:
+        with self._opened(master, config) as session:
             missing = _missing_after_local_init(session, scaffold)
-        except BaseException:
-            session.close()
-            raise
         if missing is None:
             return session, None
         session.close()
         return None, FailedPreconditionError(missing)
+
+    @contextmanager
+    def _opened(self, master: str, config: Any) -> Iterator[Session]:
+        session = Session(master, self._graph.launched, config)
+        try:
+            yield session
+        except BaseException:
+            session.close()
+            raise
 
     def deadline_error(self, message: str, checkpoint_dir: Place) -> Exception:
         error: Exception = tf.errors.DeadlineExceededError(None, None, message)
@@ -415,31 +391,30 @@ class TensorFlowOpener(SessionOpener):
             runner.create_threads(session, coord=coord, daemon=True, start=True)
 
     def _restored(self, session: Session, saver: Any, directory: Place, path: Place) -> bool:
-        """Restore ``path``, or the newest sound checkpoint of ``directory``, if any."""
         if path:
             self._restore(session, saver, os.fspath(path))
-        if path or not directory:
-            return bool(path)
+            return True
+        if not directory:
+            return False
         folder = os.fspath(directory)
         state = v1.train.get_checkpoint_state(folder)
         if state is None or not state.model_checkpoint_path:
             check_no_other_checkpoints(folder)
             return False
         newest, others = state.model_checkpoint_path, state.all_model_checkpoint_paths
-        damage: Exception | None = None
+        damages: list[Exception] = []
         for saved in dict.fromkeys([newest, *reversed(others)]):
             try:
                 self._restore(session, saver, saved)
             # A file that ends too early is out of range.
             except (tf.errors.DataLossError, tf.errors.OutOfRangeError) as error:
-                damage = damage or error
+                damages.append(error)
                 _log.warning("the checkpoint %s is damaged: %s", saved, error.message)
             else:
                 saver.recover_last_checkpoints(others)
                 respell_checkpoints(saver, folder.rstrip("/") or "/")
                 return True
-        assert damage is not None
-        raise damage
+        raise damages[0]
 
     def _restore(self, session: Session, saver: Any, path: str) -> None:
         # These set a loaded model to the values it was loaded with.
@@ -450,13 +425,10 @@ class TensorFlowOpener(SessionOpener):
 
 
 def _missing_after_local_init(session: Session, scaffold: Any) -> str | None:
-    """Run ``local_init_op``; return what is not initialized, before or after it, or None."""
     missing = _missing(session, scaffold.ready_for_local_init_op)
-    if missing is not None:
-        return missing
-    if scaffold.local_init_op is not None:
+    if missing is None and scaffold.local_init_op is not None:
         session.run(scaffold.local_init_op, feed_dict=scaffold.local_init_feed_dict)
-    return _missing(session, scaffold.ready_op)
+    return missing or _missing(session, scaffold.ready_op)
 
 
 def _missing(session: Session, op: Any) -> str | None:
@@ -475,5 +447,4 @@ def _missing(session: Session, op: Any) -> str | None:
     if array.dtype == bool:
         is_ready = array.ndim == 0 and array
         return None if is_ready else f"{getattr(op, 'name', op)} is {array.tolist()}"
-    names = [n.decode() if isinstance(n, bytes) else str(n) for n in np.ravel(answer)]
-    return "Variables not initialized: " + ", ".join(names)
+    return "Variables not initialized: " + ", ".join(map(tf.compat.as_str_any, array.ravel()))

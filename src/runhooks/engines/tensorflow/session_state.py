@@ -1,4 +1,4 @@
-"""``SessionState``: the base of the sessions of a ``tf.Graph``; it knows the global step."""
+"""``SessionState``: the base of the sessions of a ``tf.Graph``, which knows the global step."""
 
 from __future__ import annotations
 
@@ -38,15 +38,10 @@ v1 = tf.compat.v1
 
 
 class _Own(threading.local):
-    """What a thread knows of its last run.
+    """What a thread knows of its last run."""
 
-    Attributes:
-        step: The global step that it has led to; None if the run could not tell.
-        is_after_run: Whether the thread hands out the results of this run.
-    """
-
-    step: int | None = None
-    is_after_run = False
+    step: int | None = None  # that it has led to, if known
+    is_after_run = False  # while the thread hands out its results
 
 
 def _unknown(name: str, known: Mapping[str, Any]) -> ValueError:
@@ -86,10 +81,8 @@ class CancelledRunError(ClosedSessionError, tf.errors.CancelledError):  # type: 
 class SessionState(RawSession):
     """A session of TensorFlow as hooks and session layers see it.
 
-    Attributes:
-        is_over: Whether it is closed or lost, so that nothing more can be read of it.
-        is_shared: Whether others may change the variables, so that every run fetches the step; not
-            before all variables have values.
+    ``is_over``: whether it is closed or lost. ``is_shared``: whether others may change the
+    variables, which all have values, so that every run fetches the step.
     """
 
     has_framework_saver: ClassVar[bool] = True
@@ -103,7 +96,7 @@ class SessionState(RawSession):
         self._restored: str | None = None
         self._step: int | None = None
         self._step_is_known = False
-        # Runs that may change the step are numbered, as those of several threads may overlap.
+        # Runs that may change the step are numbered: those of threads may overlap.
         self._lock = threading.Lock()
         self._saving = threading.Lock()  # a saver has one list of its checkpoints
         self._begun = self._in_flight = 0
@@ -117,10 +110,7 @@ class SessionState(RawSession):
 
     @property
     def global_step(self) -> int | None:
-        """The global step after the last run; None without one, or without a value.
-
-        Read by a run of its own only where the last could not tell, as after one that failed.
-        """
+        """As of ``RawSession``; read by a run of its own where the last could not tell."""
         if self._own.is_after_run and self._own.step is not None:
             return self._own.step
         if not self._step_is_known and not self.is_over:
@@ -150,10 +140,7 @@ class SessionState(RawSession):
         return self._step
 
     def begin_change(self) -> int:
-        """Note that a run begins which may change the global step, or reads it.
-
-        Return its number, for ``end_change``; negative if another is being made.
-        """
+        """Return the number of a run that may change the global step; negative if others go on."""
         with self._lock:
             self._begun += 1
             self._in_flight += 1
@@ -167,17 +154,13 @@ class SessionState(RawSession):
         *,
         increases: bool = False,
     ) -> None:
-        """Note that such a run, which may have been foreseen, has ended.
+        """Note that ``run``, of this ``number``, has ended.
 
-        Args:
-            number: Its number.
-            values: Of the global step: the largest is the new one. None: it is not known.
-            run: The run.
-            increases: Whether it never decreases the step.
+        The largest of ``values``, if any, is the new step; ``increases``: no run decreases it.
         """
         with self._lock:
             self._in_flight -= 1
-            step = self._own.step = None if values is None else int(max(values))
+            step = self._own.step = int(max(values)) if values else None
             if number == self._begun:  # no other run has overlapped
                 self._step_is_known = step is not None
                 self._step = self._step if step is None else step
@@ -190,10 +173,7 @@ class SessionState(RawSession):
                 self._foreseen.off_steps = 0
 
     def note_unchanged(self) -> int:
-        """Note that a run begins which leaves the global step to others; return 0, no number.
-
-        Its hooks see the steps that other threads make.
-        """
+        """Note that a run begins whose hooks see the steps of other threads; return no number."""
         if not self._own.is_after_run:
             self._own.step = None
         return 0
@@ -203,7 +183,7 @@ class SessionState(RawSession):
 
     @contextmanager
     def made_partly(self) -> Iterator[None]:
-        """Make part of a run inside it, which may run more than it fetches."""
+        """Make part of a run, which may run more than it fetches."""
         try:
             yield
         except BaseException as error:
@@ -219,7 +199,7 @@ class SessionState(RawSession):
             self._foreseen, run.off_steps = run, off_steps
 
     def note_error(self, error: BaseException) -> None:
-        """Note the error of a run; raise ClosedSessionError if it comes of a closed session."""
+        """Raise ClosedSessionError if the session is closed."""
         if self.engine.is_lost(error):
             self.is_over = True
         elif self.is_over and isinstance(error, tf.errors.CancelledError):
@@ -228,8 +208,7 @@ class SessionState(RawSession):
             raise ClosedSessionError(_CLOSED, self) from error
 
     def steps_to_fetch(self, change: StepChange | None, fed: Collection[str]) -> list[Any]:
-        """Return what a run is to fetch for the global step; it cannot tell what it is ``fed``."""
-        if change is None or (change is not UNCHANGED and not change.is_known):
+        if change is None:
             return []
         if change.reads:
             return list(change.reads)
@@ -237,11 +216,11 @@ class SessionState(RawSession):
         return [] if tensor is None or tensor.name in fed else [tensor]
 
     def run_plainly(self, fetches: Any, *given: Any) -> Any:
-        """Make one run, with the arguments of ``Session.run`` and nothing around it."""
+        """Make one run, with nothing around it."""
         raise NotImplementedError
 
     def run_whole(self, fetches: Any, *given: Any) -> Any:
-        """Make one run by ``run_plainly``, after which the global step is known."""
+        """Make one run, after which the global step is known."""
         feed_keys = tuple(given[0]) if given and isinstance(given[0], Mapping) else ()
         plan = make_plan(self.analyzed_graph, fetches, feed_keys)
         fed = () if plan.step is None else names_of(self.analyzed_graph, feed_keys)
@@ -259,8 +238,7 @@ class SessionState(RawSession):
             raise
         finally:
             if number:
-                increases = plan.step is not None and plan.step.never_decreases
-                self.end_change(number, values, increases=increases)
+                self.end_change(number, values, increases=plan.never_decreases)
         self.runs += 1
         return result
 
@@ -284,7 +262,6 @@ class SessionState(RawSession):
         return _kind(source) not in ("Iterator", "OneShotIterator") or len(_starts(source)) > 1
 
     def rewind(self, *fetches: Any, to: Any = None) -> None:
-        """Restart those that have one initializer without a placeholder."""
         alone = [starts[0] for source in fetches if len(starts := _starts(source)) == 1]
         unfed = [it for it in alone if "Placeholder" not in map(_kind, needed([it]))]
         if unfed:
@@ -328,7 +305,7 @@ class SessionState(RawSession):
         return v1.RunOptions(), v1.RunMetadata()
 
     def merge_options(self, given: Mapping[str, Any]) -> Any:
-        """Merge ``RunOptions``: the largest of numbers and flags, and all debug watches."""
+        """Return the largest of numbers and flags, and all debug watches."""
         first, *others = given.values()
         merged = v1.RunOptions()
         merged.CopyFrom(first)
@@ -359,7 +336,7 @@ class SessionState(RawSession):
         return self.checkpoint
 
     def take_checkpoint(self, path: str) -> None:
-        """Take the states of hooks that were saved with the restored checkpoint ``path``."""
+        """Take the hooks' states of the restored checkpoint ``path``."""
         self.checkpoint = self._restored = path
         self.take_states(load_states(path))
 
