@@ -10,7 +10,6 @@ _LIBRARIES = ("typer", "rich", "plotext")
 
 
 def main() -> None:
-    """Run the command."""
     # If a reader, such as head, stops reading, the command ends in silence.
     if hasattr(signal, "SIGPIPE"):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)

@@ -41,7 +41,6 @@ class CommandError(Exception):
 
 @functools.cache
 def console() -> Console:
-    """Return the console of stdout."""
     return Console(markup=False, highlight=False, emoji=False)
 
 
@@ -182,7 +181,6 @@ def date(wall_time: float) -> str:
 
 
 def printable(name: str | AnyPath) -> str:
-    """Return ``name``, escaped where it cannot be printed."""
     text = str(name)
     if text.isprintable():
         return text

@@ -52,8 +52,6 @@ _MOST_FILES = 3
 
 
 class NamedRun(NamedTuple):
-    """A run, and its name in this command."""
-
     name: str
     run: events.Run
 
@@ -117,7 +115,6 @@ def _check_tags(
 
 
 def check_exists(path: AnyPath) -> None:
-    """Raise CommandError if it does not."""
     if not (path.exists() if isinstance(path, StorePath) else os.path.lexists(path)):
         raise CommandError(f"there is no file or directory {path}")
 

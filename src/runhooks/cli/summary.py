@@ -101,7 +101,6 @@ def best_first(
 
 
 def summaries_of(run: Run, goals: Goals) -> list[ScalarSummary]:
-    """Return those of all scalar tags that have points."""
     return [
         summarized(tag, scalars, goals.of(tag))
         for tag, scalars in run.scalars.items()

@@ -24,7 +24,6 @@ _GONE = {
 
 
 def gone(name: str) -> str:
-    """Return what an error says of a missing ``name``."""
     if name == "InMemoryEvaluatorHook":
         return ": use EvaluationHook, which evaluates in the graph of the training"
     if name not in _GONE:

@@ -59,8 +59,6 @@ _MOST = int(np.iinfo(np.int32).max)
 
 
 class JaxEngine(Engine):
-    """Compiles a body with ``jax.jit``; pytrees are JAX's."""
-
     name = "jax"
     title = "JAX"
     runs_one_program = True

@@ -163,7 +163,6 @@ class _Traces(Compilation):
             self.since = clock.monotonic()
 
     def log(self, what: str, party: str, start: float | None = None) -> None:
-        """Log the compilation after a trace, if any."""
         if self.since is not None:
             secs = clock.monotonic() - (start or self.since) + self.ahead_secs
             self.since, self.ahead_secs = None, 0.0

@@ -184,7 +184,6 @@ def _static_unless_array(it: Any) -> Any:
 
 
 def is_static(it: Any) -> bool:
-    """Return whether it is a ``Static``."""
     return isinstance(it, Static)
 
 

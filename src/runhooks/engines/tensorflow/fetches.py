@@ -103,7 +103,6 @@ def elements_of(graph: Any, fetches: Any) -> list[Any]:
 
 
 def names_of(graph: AnalyzedGraph, feed_keys: Iterable[Any]) -> set[str]:
-    """Return the names of what these keys feed."""
     return {element.name for element in elements_of(graph, list(feed_keys))}
 
 
@@ -223,7 +222,6 @@ class AnalyzedGraph:
 
 
 def analyzed(graph: Any) -> AnalyzedGraph:
-    """Return the one ``AnalyzedGraph`` of a ``tf.Graph``."""
     return companion(graph, AnalyzedGraph)
 
 
