@@ -65,7 +65,7 @@ ANOTHER = object()
 
 
 class Iteration:
-    """Several runs of the user's loop, between which nothing is saved or stopped."""
+    """Several runs, between which nothing is saved or stopped."""
 
     is_open = False
 
@@ -145,7 +145,7 @@ class HookedSession:
             )
 
     def begin_iteration(self) -> None:
-        # What is held of a block that has raised is still to be acted on.
+        # Of a block that has raised, it is still to be acted on.
         held = self._held_back.items()
         self._held_back = {hook: it for hook, it in held if it is not _NOTHING_HELD}
         self.repeat = None
@@ -264,7 +264,7 @@ class HookedSession:
         except (TypeError, ValueError) as error:
             self._merger.note_bad_requests(error, caller, turn.requests_of(requests))
             raise
-        except good_ends():  # a loop may catch it and go on, so it is noted
+        except good_ends():  # a loop may catch it and go on
             self._note_data_end(turn)
             raise
         with self._lock:
@@ -300,7 +300,7 @@ class HookedSession:
         self._wake(dict.fromkeys(woken, _NOTHING_HELD))
 
     def deliver_between_runs(self) -> None:
-        """Call hooks that sleep until somebody else acts."""
+        """Call hooks that sleep until others act."""
         step = self._raw.global_step or 0
         asleep = [it for it in self._hooks if it.step == it.time == it.run == math.inf]
         self._ask_next_due(asleep)
@@ -450,7 +450,7 @@ class HookedSession:
         if part is not StepPart.NONE:
             self.within_step = part is StepPart.PART
         is_named = hooks is not self._hooks
-        if is_named:  # not counted: the due runs of those that take part move instead
+        if is_named:  # not counted: their due runs move instead
             for hook in hooks:
                 hook.run -= 1
         else:

@@ -80,11 +80,11 @@ class MonitoredSession(CallableRuns):
         self._graph = get_default_graph()
         self._hook_list = HookList(hooks)
         self._stop = StopRequest()
-        self._tests_stop = False  # whether should_stop() was called
-        self._calls_hooks = False  # whether a run with all hooks was made
-        self._asks_first = False  # whether run has to ask if it may
+        self._tests_stop = False  # should_stop() was called
+        self._calls_hooks = False  # a run with all hooks was made
+        self._asks_first = False  # run has to ask if it may
         self._runs_left = 0  # before run ends the loop, after a signal
-        self._ends_step = False  # whether a stop waits for the end of the step
+        self._ends_step = False  # a stop waits for the end of the step
         self._iteration = Iteration()
         self._agreement: Agreement | None = None
         self._is_over = False
@@ -179,7 +179,7 @@ class MonitoredSession(CallableRuns):
             and hooks is None
             and options is None
             and run_metadata is None
-            and (live := self._session.session) is not None  # it is not lost
+            and (live := self._session.session) is not None
             and not live.coord.stop_requested  # by a thread, which may have failed
             and not self._asks_first  # no signal has come, and there are no other ranks
         ):
@@ -241,7 +241,7 @@ class MonitoredSession(CallableRuns):
         self._check_open("iteration")
         if self._iteration.is_open:
             raise RuntimeError("iteration() was called inside another iteration: leave it first")
-        # A loop that does not ask should_stop() ends here: no run in an iteration does.
+        # A loop that does not ask should_stop() ends here.
         if self._agreement is None:
             self._take_run(None)
             if (live := self._session.session) is not None:
@@ -252,7 +252,7 @@ class MonitoredSession(CallableRuns):
         self._iteration.is_open = True
         try:
             yield
-        except good_ends():  # of the data: the loop ends well
+        except good_ends():  # of the data
             self._end_iteration()
             raise
         finally:
@@ -360,7 +360,7 @@ class MonitoredSession(CallableRuns):
         self.request_stop(signal.Signals(number).name)
         self._ends_step = True
         if not self._tests_stop and not self._asks_first:
-            self._asks_first, self._runs_left = True, 1  # the caller may be about to make one
+            self._asks_first, self._runs_left = True, 1  # it may be about to make one
         if number == signal.SIGINT:
             tell_stopping(b"" if self._is_over else b" after this step")
 
@@ -388,7 +388,7 @@ class MonitoredSession(CallableRuns):
             or self._finishes_step
             or (self._calls_hooks and hooks is not None and hooks is not True)
         ):
-            return  # it is beside the runs of the loop, as one of an evaluation
+            return  # beside the loop, as in an evaluation
         if not self._runs_left:
             raise stopped(self.stop_reason)
         self._runs_left -= 1
@@ -400,9 +400,8 @@ class MonitoredSession(CallableRuns):
     def _is_good_end(self, error: BaseException) -> bool:
         """Return whether a loop that ``error`` has ended is to be saved.
 
-        After a request to stop, and before a step begins, that of an input may come of the signal,
-        which ends the workers of a loader too. After the loss of a session, steps since the last
-        checkpoint may be missing.
+        After a request to stop, an input may fail because the signal has ended the workers of a
+        loader too. After the loss of a session, steps since the last checkpoint may be missing.
         """
         if isinstance(error, good_ends()):
             return True

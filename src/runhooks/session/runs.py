@@ -173,7 +173,7 @@ class BoundRun(PreparedRun):
             raise
 
     def _check_inside(self, before: Sequence[Any], changes: int) -> None:
-        """Log a compilation, and check what a run inside this run has done."""
+        """Log a compilation; check what a run inside this run has done."""
         held, start = self._held, 0
         if self._body.compilation.since is not None:
             self._body.log()
@@ -194,7 +194,7 @@ class BoundRun(PreparedRun):
 
     def _taken(self, feed_dict: Any) -> list[Any]:
         """Return what is fed and drawn, in the order of ``_sources``, or what the body is given."""
-        # Comprehensions or calls for each value would show in each step.
+        # Comprehensions or calls would show in each step.
         taken: list[Any] = []
         for key, convert in self._feeds:
             taken.append(convert(feed_dict[key]))
@@ -258,7 +258,7 @@ class BoundRun(PreparedRun):
         if self._cuts:
             new = self._with_those_between(new)
         counts = self._counts(counted)
-        # Signals are handled after a call or a jump, and there is none between these two.
+        # Signals are handled after a call or a jump: there is none between these two.
         held.parts[self._span] = new
         held.counters |= counts
 
@@ -424,7 +424,7 @@ def _any_value(tensor: Tensor, value: Any) -> Any:
 
 
 def _array(tensor: Tensor, value: Any, dtype: np.dtype[Any] | None, shape: Shape) -> Any:
-    """One of another library stays where it is unless it must be converted."""
+    """An array of another library stays where it is unless it must be converted."""
     value = _any_value(tensor, value)
     if not isinstance(value, _ARRAYS) and (library := library_of(value)) not in (NUMPY, NO_LIBRARY):
         its_shape, its_dtype = library.host_form(value)

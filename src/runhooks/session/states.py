@@ -94,7 +94,7 @@ class VariableValues:
         if isinstance(initial, InitialFrom):
             self.initialize(initial.variable)
             initial = initial.fn(self.value(initial.variable))
-        # A pytree that can be called, as some models can, is a value.
+        # A pytree that can be called is a value.
         value = initial() if callable(initial) and self._engine.is_leaf(initial) else initial
         return value if variable.on_host else self._engine.initial(variable.op.name, value)
 
@@ -335,9 +335,9 @@ class SessionInputs:
         self._positions: dict[str, Any] = {}
         # Rewound, these go on drawing from their generators.
         self._begun: set[Operation] = set()
-        # To be opened, and without a position in the snapshot.
+        # To be opened, without a position.
         self._unplaced: set[Operation] = set()
-        # Whether the first run that drew from an input made a step.
+        # Whether the first run that drew made a step.
         self._drawn_by_steps: dict[Operation, bool] = {}
         self._warned_of_draws = False
         self._add_secs: Callable[[float], None] | None = None
@@ -361,7 +361,7 @@ class SessionInputs:
 
     def check_draws(self, operations: Iterable[Operation], *, makes_step: bool) -> None:
         theirs = self._graph.get_collection(GraphKeys.EVALUATION_INPUTS) if makes_step else ()
-        for op in operations:  # all of them, before one is noted
+        for op in operations:  # all, before one is noted
             if op in theirs:
                 raise ValueError(
                     f"a run that makes a step must not draw from {op.name!r}, the data of an "
@@ -400,7 +400,7 @@ class SessionInputs:
         return {INPUT_STATES + name: it for name, it in positions.items() if it is not None}
 
     def load(self, snapshot: Snapshot | None) -> None:
-        """Open at once only inputs that draw from random generators, which sets these."""
+        """Inputs that draw from random generators are opened at once, which sets these."""
         self.opened.clear()
         self._positions, self._unplaced = {}, set()
         if snapshot is None:
