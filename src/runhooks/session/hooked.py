@@ -145,7 +145,7 @@ class HookedSession:
             )
 
     def begin_iteration(self) -> None:
-        # Of a block that has raised, it is still to be acted on.
+        # After a block that has raised, these are still to act.
         held = self._held_back.items()
         self._held_back = {hook: it for hook, it in held if it is not _NOTHING_HELD}
         self.repeat = None

@@ -360,7 +360,7 @@ class MonitoredSession(CallableRuns):
         self.request_stop(signal.Signals(number).name)
         self._ends_step = True
         if not self._tests_stop and not self._asks_first:
-            self._asks_first, self._runs_left = True, 1  # it may be about to make one
+            self._asks_first, self._runs_left = True, 1  # the caller may be about to make one
         if number == signal.SIGINT:
             tell_stopping(b"" if self._is_over else b" after this step")
 

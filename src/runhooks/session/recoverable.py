@@ -156,7 +156,7 @@ class RecoverableSession:
         return self.call(partial(run_watched, caller=caller))
 
     def finish(self, reason: str) -> None:
-        """Replace no session any more; wait for a thread that does, whose waits end."""
+        """Replace no session any more; wait for a thread that does, whose waits ``reason`` ends."""
         with self._changed:
             self._is_over = True
             if self._replacer not in (None, threading.get_ident()):

@@ -108,7 +108,7 @@ class BoundRun(PreparedRun):
                     self._explain(error, args, counted)
                     raise
                 if (
-                    held.last is not self  # a run inside this run
+                    held.last is not self  # a run inside this run changed it
                     or held.changes != changes
                     or body.compilation.since is not None
                 ):

@@ -204,7 +204,7 @@ def _overrides(hook: SessionRunHook, method: str) -> bool:
 
 
 def _is_as_specific_as_run_methods(hook: SessionRunHook, method: str) -> bool:
-    """A subclass that adds to ``after_run`` wants every run, whatever its base class says."""
+    """A subclass that adds to before_run or after_run wants every run, whatever its base says."""
     if not callable(getattr(hook, method, None)):
         return False
 
