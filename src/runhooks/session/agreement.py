@@ -222,7 +222,7 @@ class Agreement:
                     f"checkpoint of all ranks is {checkpoint or 'no checkpoint yet'}"
                 )
                 add_note(error, note)
-                # A launcher may kill it before its traceback is shown.
+                # A launcher may kill this rank before its traceback is shown.
                 _log.error("%s failed: %s", self._group.runtime, note)
         self._tell(error)
         return error
@@ -276,7 +276,7 @@ class Agreement:
             self._has_struck = True
             self._decisions.propose(_STRIKE, self._placement.strike())
         self._decisions.begun = run
-        if self._decisions.frozen:  # see Decisions
+        if self._decisions.frozen:  # looked at only now: see Decisions
             self._act(run, live)
         self._reached = run
 

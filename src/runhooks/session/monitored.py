@@ -80,11 +80,11 @@ class MonitoredSession(CallableRuns):
         self._graph = get_default_graph()
         self._hook_list = HookList(hooks)
         self._stop = StopRequest()
-        self._tests_stop = False  # should_stop() was called
-        self._calls_hooks = False  # a run with all hooks was made
-        self._asks_first = False  # run has to ask if it may
+        self._tests_stop = False  # whether should_stop() was called
+        self._calls_hooks = False  # whether a run with all hooks was made
+        self._asks_first = False  # whether run has to ask if it may
         self._runs_left = 0  # before run ends the loop, after a signal
-        self._ends_step = False  # a stop waits for the end of the step
+        self._ends_step = False  # whether a stop waits for the end of the step
         self._iteration = Iteration()
         self._agreement: Agreement | None = None
         self._is_over = False
@@ -233,7 +233,8 @@ class MonitoredSession(CallableRuns):
     def iteration(self) -> Iterator[None]:
         """Return a context for the runs of one iteration of the loop: a whole, or not at all.
 
-        ``docs/epochs.md`` says what waits for its end. A session lost inside is not replaced.
+        Checkpoints, evaluations and stops wait for its end (``docs/epochs.md``). A session lost
+        inside is not replaced.
 
         Raises:
             RuntimeError: Inside another iteration, after ``close``, or after a hook asked to stop.
