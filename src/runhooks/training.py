@@ -1,4 +1,4 @@
-"""``MonitoredTrainingSession``, with the hooks that training usually has, and a loop around it."""
+"""``MonitoredTrainingSession``, and a loop around it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from runhooks.session.scaffold import (
 #: Steps or seconds.
 Cadence = tuple[int | None, float | None]
 
-#: The default where None means "not at all".
+#: Where None means "not at all".
 USE_DEFAULT: Any = object()
 
 
@@ -67,7 +67,7 @@ def MonitoredTrainingSession(  # noqa: D417, N802 - TensorFlow's name and argume
         is_chief: Whether this is the chief, which saves; a worker waits up to ``max_wait_secs`` for
             its checkpoint. If several PyTorch or JAX ranks pass True, rank 0 is the chief.
         checkpoint_dir: Where to resume from, and to save at the start, at the end, and every so
-            many seconds or steps (default: 600 seconds).
+            often (default: 600 seconds).
         summary_dir: Where to write summaries (default: every 100 steps) and, every
             ``log_step_count_steps``, steps per second; None: ``checkpoint_dir``.
         save_graph_def: Whether to write ``graph.pbtxt`` and meta graphs of a TensorFlow graph.
@@ -117,12 +117,7 @@ def train(  # noqa: D417 - the others are those of MonitoredTrainingSession
 ) -> int | None:
     """Run ``train_op`` of the default graph in a ``MonitoredTrainingSession`` until the end.
 
-    As ``tf.contrib.training.train``. It ends with the data, at ``max_steps``, when a hook asks for
-    it, or after Ctrl-C and SIGTERM; called again with the same ``checkpoint_dir``, it resumes.
-
-        graph = rh.graph(train_step, ["loss"], data=batches, epochs=10, weights=np.zeros(2))
-        with graph.as_default():
-            rh.train.train("train_op", "runs/a", [rh.LoggingTensorHook(["loss"], 100)])
+    As ``tf.contrib.training.train``.
 
     Args:
         train_op: Whatever ``session.run`` takes, fed by hooks alone.
@@ -191,7 +186,7 @@ def _for_chief(hooks: list[SessionRunHook]) -> list[SessionRunHook]:
 
 
 class DirectoryLockHook(SessionRunHook):
-    """Refuses a second process, or session, that would save in the same directory."""
+    """Refuses a second session that would save in the same directory."""
 
     first: ClassVar[bool] = True
     is_of_the_session: ClassVar[bool] = True

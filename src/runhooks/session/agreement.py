@@ -1,4 +1,4 @@
-"""``Agreement``: how the monitored sessions of several ranks go along with each other."""
+"""``Agreement``: how the sessions of several ranks go along with each other."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from runhooks.trigger import Due, Timer, Trigger
 def agree_on_start(
     group: Group, says_chief: bool, hooks: Mapping[str, SessionRunHook], graph: BaseGraph
 ) -> None:
-    """Set the chief of ``group``; raise ValueError or RuntimeError if programs of ranks differ."""
+    """Set the chief; raise ValueError or RuntimeError if programs of ranks differ."""
     program = [f"the hook {name}, {_described(hook)}" for name, hook in hooks.items()]
     if any(map(_goes_by_epochs, hooks.values())):
         program.append(f"epochs of {_epoch_of(graph)}")
@@ -116,7 +116,6 @@ def _described(hook: SessionRunHook) -> str:
 
 
 def stopped(reason: str | None) -> OutOfRangeError:
-    """Return what a run after a stop raises."""
     return OutOfRangeError(f"Stopped by {reason}. Check should_stop() in the loop to exit cleanly")
 
 
@@ -165,19 +164,19 @@ class Agreement:
         self._decisions.start()
 
     def open(self, live: LiveSession) -> None:
-        """Wait until the sessions of all ranks are open, of which ``live`` is one."""
+        """Wait until the sessions of all ranks are open."""
         if self._shares_epochs and steps_per_epoch(self._graph) is None:
             live.hooked.shared_epochs = self._epochs
         self._group.barrier("open")
 
     def ask(self, reason: str) -> None:
-        """Ask all ranks to stop. Any thread, and a signal handler, may call it."""
+        """Any thread, and a signal handler, may call it."""
         if self._wish is None and self._stop.reason is None:
             self._wish = reason
             self._decisions.propose(STOP, reason)
 
     def should_stop(self, live: LiveSession) -> bool:
-        """Come to the boundary of the next run; return whether the loop is to end there."""
+        """Come to the next boundary; return whether the loop is to end there."""
         if threading.get_ident() == self._loop:
             live.hooked.check_iteration()
             if self.ran_beside and self._reached > self._decisions.runs:
@@ -202,7 +201,7 @@ class Agreement:
         return result
 
     def blame(self, error: BaseException, checkpoint: str | None) -> BaseException:
-        """Tell the other ranks of ``error``; return it, or the failure that it is an effect of."""
+        """Tell other ranks of ``error``; return it, or the failure that it is an effect of."""
         here = self._group.rank
         if isinstance(error, PeerFailedError):
             own = self._group.error
@@ -229,7 +228,7 @@ class Agreement:
         return error
 
     def close(self, error: BaseException | None) -> list[BaseException]:
-        """End it, together or because of ``error``; return the errors of doing so."""
+        """End, together or because of ``error``; return the errors of doing so."""
         errors = [] if error is not None else caught(self._decisions.leave)
         if error is not None or errors:
             self.abandon(error or errors[0])
@@ -318,7 +317,7 @@ class Agreement:
 
 
 def _range(steps: Sequence[str]) -> str:
-    """Return at which steps ranks have ended, with one rank for each; "" if at the same."""
+    """Return the steps, with one rank for each; "" if all are the same."""
     ranks = {step: rank for rank, step in reversed(list(enumerate(steps)))}
     shown = [f"{step} on rank {rank}" for step, rank in sorted(ranks.items())]
     more = ", …" * (len(shown) > _SHOWN)

@@ -29,7 +29,7 @@ _METHODS = ("begin", "after_create_session", "before_run", "after_run", "end")
 
 
 def in_order(hooks: Iterable[Any] | None) -> list[SessionRunHook]:
-    """Return the hooks as given, but those with ``first`` first, and those with ``last`` last."""
+    """Return the hooks as given, but ``first`` ones first, and ``last`` ones last."""
     if hooks is not None and not isinstance(hooks, Iterable):
         raise TypeError(f"hooks must be a list of SessionRunHooks, got {hooks!r}")
     given = list(hooks or ())
@@ -51,7 +51,7 @@ def in_order(hooks: Iterable[Any] | None) -> list[SessionRunHook]:
 def _warn_of_misspelled(kind: type) -> None:
     own = [it for it in vars(kind) if it[0] != "_" and it not in dir(SessionRunHook)]
     for name in filter(lambda it: callable(getattr(kind, it)), own):
-        import difflib  # it is slow to import
+        import difflib  # slow
 
         if near := difflib.get_close_matches(name, _METHODS, 1, cutoff=0.85):
             _log.warning(
@@ -61,10 +61,7 @@ def _warn_of_misspelled(kind: type) -> None:
 
 
 class HookList:
-    """Makes the calls to hooks outside of runs, in their order, and names each hook in its errors.
-
-    One that joins later takes part only in runs that name it.
-    """
+    """Calls hooks outside of runs, in their order, and names each hook in its errors."""
 
     def __init__(self, hooks: Iterable[SessionRunHook] | None, *, is_nested: bool = False) -> None:
         self._kinds: dict[str, str] = {}
@@ -95,7 +92,7 @@ class HookList:
         was_asked = session.coord.should_stop()
         if not self._is_nested:
             self._files.start(session.raw, self._begun.values())
-        # All first: a hook that is handed the session may use the state of another.
+        # All first: a hook may use the state of another.
         for name, hook in self._in_order():
             self._restore(name, hook, session)
         for name, hook in self._in_order():
@@ -108,7 +105,7 @@ class HookList:
         session.hooked.schedule()
 
     def join(self, hooks: Iterable[SessionRunHook], session: LiveSession) -> list[SessionRunHook]:
-        """Begin those of ``hooks`` that are new, and add them to ``session``; return all."""
+        """Begin those of ``hooks`` that are new; return all."""
         given = in_order(hooks)
         for hook in given:
             if id(hook) not in self._begun_ids:
@@ -128,7 +125,7 @@ class HookList:
             for failure in caught(partial(on_exception, raw, error)) if on_exception else ():
                 add_note(error, f"on_exception of the hook {name} then raised {described(failure)}")
         self._files.end()
-        # Now, or events that are lost would raise in the next session.
+        # Else lost events would raise in the next session.
         for failure in caught(partial(flush_all, timeout=5.0)):
             add_note(error, f"writing events then failed: {error_text(failure)}")
 
@@ -160,7 +157,7 @@ class HookList:
             )
 
     def _renumbered(self, unclaimed: Iterable[str]) -> Iterator[tuple[list[str], list[str]]]:
-        """Yield the names of a kind in the checkpoint, and those here, if they differ."""
+        """Yield names of a kind in the checkpoint, and those here, if they differ."""
         by_kind: dict[str, dict[str, _SavedObject]] = {}
         for name, saved in self._saved.items():
             if name in saved:
@@ -235,7 +232,7 @@ class HookList:
     def _handing(
         self, name: str, phase: str, hook: SessionRunHook, session: LiveSession
     ) -> Iterator[None]:
-        """Note on an error which hook has raised it; its state is not saved then."""
+        """The state of a hook that raises is not saved."""
         try:
             with noting_hook(name, phase), self._time_of(hook):
                 yield
@@ -263,10 +260,10 @@ class HookList:
 
 
 class _SavedObject:
-    """A hook, or an object that it keeps in checkpoints, as sessions save it.
+    """A hook, or an object that it keeps in checkpoints.
 
     After a recovery from a checkpoint without its state, it gets the one it had after ``begin``.
-    States are copied, since the object may change them.
+    States are copied: the object may change them.
     """
 
     def __init__(self, description: str, saved: Any) -> None:
@@ -300,7 +297,7 @@ class _SavedObject:
         self.was_given = True
 
     def _load(self, state: Mapping[str, Any]) -> None:
-        """Load ``state``; an empty one, which many objects cannot load, only to clear something."""
+        """Load an empty ``state``, which many objects cannot, only to clear something."""
         if not state and self._present() == {}:
             return
         try:
@@ -322,7 +319,7 @@ class _SavedObject:
 
 
 def caught(act: Callable[[], Any]) -> list[BaseException]:
-    """Call ``act``; return a list of the error it raises, even KeyboardInterrupt, or []."""
+    """Return a list of the error that ``act`` raises, even KeyboardInterrupt, or []."""
     try:
         act()
     except BaseException as error:  # noqa: BLE001
@@ -373,7 +370,7 @@ def until_stop(
 
 
 class NestedLoop:
-    """Loops over a raw session with hooks of its own, whose states are in no checkpoint."""
+    """Loops with hooks of its own, whose states are in no checkpoint."""
 
     def __init__(self, hooks: Iterable[SessionRunHook] | None) -> None:
         self._hooks = HookList(hooks, is_nested=True)

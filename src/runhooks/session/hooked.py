@@ -41,7 +41,7 @@ _log = logging.getLogger("runhooks")
 
 
 class Asked(NamedTuple):
-    """A run whose hooks were asked; ``context`` is None in an off-step."""
+    """``context`` is None in an off-step."""
 
     turn: Turn
     caller: SessionRunArgs
@@ -52,7 +52,7 @@ class Asked(NamedTuple):
 
 
 class Held(NamedTuple):
-    """The result of a run for a hook that acts at the end of the iteration."""
+    """A result for a hook that acts at the end of the iteration."""
 
     value: Any
     records: tuple[Any, Any] | None
@@ -61,12 +61,11 @@ class Held(NamedTuple):
 
 _NOTHING_HELD = Held(None, None, 0)
 
-#: Another run is next than the one before.
 ANOTHER = object()
 
 
 class Iteration:
-    """Several runs of the user's loop, between which nothing is saved or stopped."""
+    """Several runs, between which nothing is saved or stopped."""
 
     is_open = False
 
@@ -75,11 +74,10 @@ class HookedSession:
     """Asks the hooks that are due, makes one run of all requests, and hands out the results.
 
     Attributes:
-        runs: The number of runs it has made, not counting those that named their hooks.
-        stride: How many steps the last run made, and so the next is expected to.
-        data_end: Why the data have no further element, or None. Another run raises OutOfRangeError.
-        within_step: Whether the last run was a part of a step, for whose end signals and hooks that
-            go by steps or seconds wait.
+        runs: The number of runs made, but for those that named their hooks.
+        stride: The steps of the last run, and expected of the next.
+        data_end: Why the data have no further element, or None.
+        within_step: Whether the last run was a part of a step.
         repeat: The turn that ``again`` can make, or None.
         saved_in: The last run that was fed and saved a checkpoint since ``should_stop()``, or None.
     """
@@ -147,7 +145,7 @@ class HookedSession:
             )
 
     def begin_iteration(self) -> None:
-        # What is held of a block that has raised is still to be acted on.
+        # After a block that has raised, these are still to act.
         held = self._held_back.items()
         self._held_back = {hook: it for hook, it in held if it is not _NOTHING_HELD}
         self.repeat = None
@@ -162,7 +160,7 @@ class HookedSession:
         self._wake({it: held[it] for it in self._hooks if it in held})
 
     def withdraw_stop(self) -> None:
-        """Forget that a hook has asked to stop: the ranks stop together, later."""
+        """The ranks stop together, later."""
         self.stop_reason = self.data_end = None
         self.repeat = None
 
@@ -222,7 +220,7 @@ class HookedSession:
                 self._let_go(asked.turn.hooks)
 
     def is_due(self) -> bool:
-        """Return whether a hook takes part in the next run, if that is made elsewhere."""
+        """Return whether a hook takes part in the next run, made elsewhere."""
         step = (self._raw.global_step or 0) + self.stride
         reached = self.due.is_reached(step, self.runs + 1, StepPart.WHOLE, 0, math.inf)
         return bool(self._watching) or reached
@@ -258,7 +256,6 @@ class HookedSession:
     def complete(
         self, asked: Asked, run: Callable[..., Any] | None = None, run_metadata: Any = None
     ) -> Any:
-        """Make the run, by ``run`` if given, and hand out the results."""
         raw, (turn, caller, requests, context, step, hooks) = self._raw, asked
         checkpoint = raw.checkpoint if caller.feed_dict else None
         self._caller = caller
@@ -267,7 +264,7 @@ class HookedSession:
         except (TypeError, ValueError) as error:
             self._merger.note_bad_requests(error, caller, turn.requests_of(requests))
             raise
-        except good_ends():  # a loop may catch it and go on, so it is noted
+        except good_ends():  # a loop may catch it and go on
             self._note_data_end(turn)
             raise
         with self._lock:
@@ -303,7 +300,7 @@ class HookedSession:
         self._wake(dict.fromkeys(woken, _NOTHING_HELD))
 
     def deliver_between_runs(self) -> None:
-        """Call ``after_run`` of hooks that sleep until somebody else acts."""
+        """Call hooks that sleep until others act."""
         step = self._raw.global_step or 0
         asleep = [it for it in self._hooks if it.step == it.time == it.run == math.inf]
         self._ask_next_due(asleep)
@@ -364,10 +361,10 @@ class HookedSession:
         return tuple(due)
 
     def _may_ask(self, hook: ScheduledHook, epochs: float | Fraction) -> bool:
-        """Return whether the next run has a later result for ``hook`` than one held back, if any.
+        """Return whether the next run has a later result for ``hook`` than one held back.
 
-        That is the run which ends an epoch, the last one in the iteration. A hook that has acted
-        before the run, and is due at another time now, does not wait.
+        That run ends an epoch. A hook that has acted before it, and is due at another time now,
+        does not wait.
         """
         held = self._held_back.get(hook)
         if held is None or hook.epoch > held.epochs:
@@ -387,7 +384,6 @@ class HookedSession:
         caller: SessionRunArgs,
         hooks: Sequence[ScheduledHook],
     ) -> Asked:
-        """Ask the hooks that are ``due``, whose last turn was ``turn``."""
         raw = self._raw
         step = raw.global_step
         context: SessionRunContext | None = None
@@ -444,7 +440,7 @@ class HookedSession:
     def _count(
         self, turn: Turn | None, before: int | None, hooks: Sequence[ScheduledHook]
     ) -> list[ScheduledHook]:
-        """Count a run; return those of ``hooks`` that its step has made due."""
+        """Return those of ``hooks`` that its step has made due."""
         step = self._raw.global_step or 0
         made = step - (before or 0)
         part = StepPart.WHOLE if turn is None else turn.turns.part
@@ -454,7 +450,7 @@ class HookedSession:
         if part is not StepPart.NONE:
             self.within_step = part is StepPart.PART
         is_named = hooks is not self._hooks
-        if is_named:  # not counted: the due runs of those that take part move instead
+        if is_named:  # not counted: their due runs move instead
             for hook in hooks:
                 hook.run -= 1
         else:
@@ -528,13 +524,13 @@ class HookedSession:
             self._hook_secs = secs
             for hook in self._by_id.values():
                 hook.measure(secs)
-            self._watching = []  # they are called in every run instead
+            self._watching = []  # they are called in every run
         if self._hook_secs is not None:
             added.measure(self._hook_secs)
 
 
 class LiveSession:
-    """A raw session in use, with its hooks and its coordinator."""
+    """A raw session in use."""
 
     def __init__(self, raw: RawSession, iteration: Iteration | None = None) -> None:
         self.raw = raw

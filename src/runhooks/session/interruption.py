@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C end a loop well instead of in the middle of a step."""
+"""SIGTERM and Ctrl-C end a loop well, not in the middle of a step."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from runhooks.stores.interruption import interrupt
 class Interruption:
     """Inside ``with``, SIGTERM and the first SIGINT call ``on_interrupt(number)``, a bound method.
 
-    It must neither wait nor take a lock. The second SIGINT raises KeyboardInterrupt at once. A
-    handler of the user is called after it; an ignored signal stays ignored. After the first signal
-    a handler of SIGCHLD raises no more: torch's would break the step because a worker of a loader
-    has got the signal too.
+    It must neither wait nor take a lock. The second SIGINT raises KeyboardInterrupt. A handler of
+    the user is called after it; an ignored signal stays ignored. After the first signal a handler
+    of SIGCHLD raises no more: torch's would break the step because a worker of a loader has got the
+    signal too.
 
-    Only in the main thread, and not in a forked child. Several may be left in any order and thread:
-    a handler that is still installed then does what the one before it would have done. One is left
-    as well when the object of the method is gone.
+    Only in the main thread, not in a forked child. Several may be left in any order and thread: a
+    handler still installed then does what the one before it would have done. One is left as well
+    when the object of the method is gone.
     """
 
     def __init__(self, on_interrupt: Callable[[int], object]) -> None:
@@ -33,14 +33,14 @@ class Interruption:
         self._is_over = False
         self._process = os.getpid()
         self._previous: dict[int, Any] = {}
-        # The handlers must not keep a session alive that nobody closed.
+        # Handlers must not keep a session alive that nobody closed.
         self._on_interrupt = WeakMethod(on_interrupt, self._left_behind)
 
     def __enter__(self) -> Interruption:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGTERM, signal.SIGINT):
                 previous = _present(number, signal.getsignal(number))
-                # None: one that was not set from Python, and cannot be restored from here.
+                # None: it was not set from Python, and cannot be restored.
                 if previous is not signal.SIG_IGN and previous is not None:
                     self._previous[number] = previous
                     signal.signal(number, self._handle)
@@ -62,7 +62,7 @@ class Interruption:
         if threading.current_thread() is threading.main_thread():
             own = self._handle, self._handle_child
             for number in self._previous:
-                if signal.getsignal(number) in own:  # else somebody has taken it over
+                if signal.getsignal(number) in own:  # else it was taken over
                     signal.signal(number, _present(number, self._handle))
 
     def _take_over_child(self, number: int) -> None:
@@ -98,7 +98,7 @@ class Interruption:
 
 def tell_stopping(when: bytes) -> None:
     """Tell the terminal that Ctrl-C was heard."""
-    with suppress(OSError):  # not print: a handler may interrupt one
+    with suppress(OSError):  # a handler may interrupt print
         os.write(2, b"\nstopping%s; press Ctrl-C again to interrupt it\n" % when)
 
 
@@ -115,6 +115,6 @@ def _hand_on(number: int, frame: FrameType | None, handler: Any) -> None:
         signal.signal(number, handler)  # it may ask whether it is the one that was set
     if callable(handler):
         handler(number, frame)
-    else:  # the system's own, which cannot be called from here
+    else:  # the system's own, which cannot be called
         signal.signal(number, handler)
         signal.raise_signal(number)

@@ -1,4 +1,4 @@
-"""``MonitoredSession``: a session with hooks that watches threads and survives its loss."""
+"""``MonitoredSession``: a session with hooks, which survives its loss."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from runhooks.stores.interruption import forget_interrupt
 
 
 class StepContext(NamedTuple):
-    """What a step function gets: the raw session, and ``run`` of the monitored one."""
+    """What a step function gets: ``session`` is the raw one."""
 
     session: RawSession
     run_with_hooks: Callable[..., Any]
@@ -53,18 +53,17 @@ class MonitoredSession(CallableRuns):
     """Runs the default graph with hooks, as ``tf.compat.v1.train.MonitoredSession`` does.
 
     It saves nothing by itself. The ``with`` block ends normally on OutOfRangeError and
-    StopIteration; ``close`` may be called twice. A session that is dropped without ``close`` calls
-    no ``end``, and releases the signals.
+    StopIteration; ``close`` may be called twice. Dropped without it, a session calls no ``end``,
+    and releases the signals.
 
-    In the main thread, SIGTERM and the first Ctrl-C make ``should_stop()`` true, so that the loop
-    ends normally after the current step; a second Ctrl-C interrupts it. If the loop never calls it,
-    one more run is made, and the next one raises OutOfRangeError.
+    In the main thread, SIGTERM and the first Ctrl-C make ``should_stop()`` true. A loop that never
+    calls it makes one more run; the next one raises OutOfRangeError.
 
     Args:
         session_creator: Creates the raw sessions; None: a ``ChiefSessionCreator()``.
-        hooks: Called in this order, except for those with ``first`` or ``last``.
-        stop_grace_period_secs: How many seconds threads may take to stop.
-        recovery: When a lost session is replaced by a new one, in which the run is repeated.
+        hooks: Called in this order, but for those with ``first`` or ``last``.
+        stop_grace_period_secs: The seconds threads may take to stop.
+        recovery: When a lost session is replaced, and its run repeated.
     """
 
     def __init__(
@@ -121,7 +120,7 @@ class MonitoredSession(CallableRuns):
 
     @property
     def graph(self) -> Any:
-        """The graph it runs: a ``runhooks.Graph``, or TensorFlow's ``tf.Graph``."""
+        """The graph it runs, which may be a ``tf.Graph``."""
         return self._graph.launched
 
     @property
@@ -143,10 +142,7 @@ class MonitoredSession(CallableRuns):
 
     @property
     def stop_reason(self) -> str | None:
-        """Why it stops: the hook or signal that asked, or the reason given to ``request_stop``.
-
-        The same on all ranks that train together, whichever of them has asked.
-        """
+        """Why it stops: the hook or signal that asked, or the reason given to ``request_stop``."""
         live = self._session.session
         return self._stop.reason or (None if live is None else live.stop_reason)
 
@@ -164,15 +160,15 @@ class MonitoredSession(CallableRuns):
         *,
         hooks: Iterable[SessionRunHook] | bool | None = None,
     ) -> Any:
-        """Compute ``fetches`` and the requests of the hooks in one run.
+        """Compute ``fetches`` and the requests of hooks in one run.
 
         Args:
             fetches: As for ``Session.run``, like the next three.
             feed_dict: Values by tensor.
-            options: Run options.
-            run_metadata: Run metadata.
-            hooks: False: run without hooks. A list: run with only these hooks; one that is new to
-                the session begins now, and takes part in the runs that name it.
+            options: TensorFlow's.
+            run_metadata: TensorFlow's.
+            hooks: False: none. A list: only these; one that is new to the session begins now, and
+                takes part in the runs that name it.
 
         Raises:
             RuntimeError: After ``close``; unless ``hooks`` is given, after a hook asked to stop.
@@ -183,7 +179,7 @@ class MonitoredSession(CallableRuns):
             and hooks is None
             and options is None
             and run_metadata is None
-            and (live := self._session.session) is not None  # it is not lost
+            and (live := self._session.session) is not None
             and not live.coord.stop_requested  # by a thread, which may have failed
             and not self._asks_first  # no signal has come, and there are no other ranks
         ):
@@ -202,7 +198,7 @@ class MonitoredSession(CallableRuns):
     def run_step_fn(self, step_fn: Callable[..., Any]) -> Any:
         """Call ``step_fn(step_context)`` and return its result.
 
-        Its only argument must be called ``step_context``, as in TensorFlow. It may run the raw
+        Its only argument must be called ``step_context``. It may run the raw
         ``step_context.session``, and call ``step_context.run_with_hooks``.
 
         Raises:
@@ -223,11 +219,7 @@ class MonitoredSession(CallableRuns):
         return self._call(lambda live: step_fn(StepContext(live.raw, partial(self._run_in, live))))
 
     def should_stop(self) -> bool:
-        """Return whether the loop should end; not in the middle of an ``iteration()``.
-
-        Also if a thread under the coordinator has failed: ``run``, ``close`` and the end of the
-        ``with`` block raise its error.
-        """
+        """Return whether the loop should end; not in an ``iteration()``."""
         self._tests_stop = True
         if self._iteration.is_open:
             return False
@@ -241,9 +233,8 @@ class MonitoredSession(CallableRuns):
     def iteration(self) -> Iterator[None]:
         """Return a context for the runs of one iteration of the loop: a whole, or not at all.
 
-        Checkpoints, evaluations and stops wait for the end of the ``with`` block, as do hooks with
-        ``first`` or ``last``, and those that are due by epochs (``docs/epochs.md``). A session that
-        is lost inside is not replaced: the error is raised.
+        Checkpoints, evaluations and stops wait for its end (``docs/epochs.md``). A session lost
+        inside is not replaced.
 
         Raises:
             RuntimeError: Inside another iteration, after ``close``, or after a hook asked to stop.
@@ -251,7 +242,7 @@ class MonitoredSession(CallableRuns):
         self._check_open("iteration")
         if self._iteration.is_open:
             raise RuntimeError("iteration() was called inside another iteration: leave it first")
-        # A loop that does not ask should_stop() ends here: no run in an iteration does.
+        # A loop that does not ask should_stop() ends here.
         if self._agreement is None:
             self._take_run(None)
             if (live := self._session.session) is not None:
@@ -262,7 +253,7 @@ class MonitoredSession(CallableRuns):
         self._iteration.is_open = True
         try:
             yield
-        except good_ends():  # of the data: the loop ends well
+        except good_ends():  # of the data
             self._end_iteration()
             raise
         finally:
@@ -272,8 +263,7 @@ class MonitoredSession(CallableRuns):
     def request_stop(self, reason: str = "request_stop was called") -> None:
         """Make ``should_stop()`` true. Any thread or signal handler may call it.
 
-        All ranks that train together stop before the same run. A request refuses neither runs nor
-        iterations: a loop that never calls ``should_stop()`` goes on, unlike after a signal.
+        A loop that never calls ``should_stop()`` goes on, unlike after a signal.
         """
         (self._agreement or self._stop).ask(reason)
 
@@ -399,7 +389,7 @@ class MonitoredSession(CallableRuns):
             or self._finishes_step
             or (self._calls_hooks and hooks is not None and hooks is not True)
         ):
-            return  # it is beside the runs of the loop, as one of an evaluation
+            return  # beside the loop, as in an evaluation
         if not self._runs_left:
             raise stopped(self.stop_reason)
         self._runs_left -= 1
@@ -411,9 +401,8 @@ class MonitoredSession(CallableRuns):
     def _is_good_end(self, error: BaseException) -> bool:
         """Return whether a loop that ``error`` has ended is to be saved.
 
-        That of an input may come, after a stop was requested and before a step begins, of a signal
-        to the process group, which ends the workers of a loader too. After the loss of a session,
-        steps since the last checkpoint may be missing.
+        After a request to stop, an input may fail because the signal has ended the workers of a
+        loader too. After the loss of a session, steps since the last checkpoint may be missing.
         """
         if isinstance(error, good_ends()):
             return True
@@ -465,7 +454,7 @@ class MonitoredSession(CallableRuns):
 
 
 class SingularMonitoredSession(MonitoredSession):
-    """A monitored session without recovery: if the session is lost, the error is raised.
+    """A monitored session that is not replaced if it is lost.
 
     As that of ``tf.compat.v1.train``, with the arguments of ``ChiefSessionCreator`` and
     ``MonitoredSession``.

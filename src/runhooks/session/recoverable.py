@@ -1,4 +1,4 @@
-"""``RecoverableSession``: opens sessions, replaces a lost one and repeats the run that lost it."""
+"""``RecoverableSession``: replaces a lost session, and repeats the run that lost it."""
 
 from __future__ import annotations
 
@@ -31,10 +31,9 @@ class RecoveryPolicy:
         failures: How many consecutive failures to tolerate without progress: a new highest global
             step or, in a graph without one, a run.
         first_wait_secs: The wait before the second consecutive attempt, doubled for each further
-            one; the first attempt is made at once.
+            one; the first is made at once.
         longest_wait_secs: The longest wait between two attempts.
-        limit_secs: Make no attempt later than this many seconds after the first consecutive
-            failure.
+        limit_secs: How long after the first consecutive failure attempts are made.
 
     Raises:
         TypeError: For a value that is not a number.
@@ -68,10 +67,9 @@ class RecoveryPolicy:
 
 
 class RecoverableSession:
-    """An open session that is replaced whenever it is lost, with the run that lost it repeated.
+    """One thread replaces a lost session; others that make runs wait, ``should_stop`` does not.
 
-    One thread replaces it; others that make runs wait, but ``should_stop`` does not. A stop request
-    ends a wait between two attempts: one more is made at once.
+    A stop request ends a wait between two attempts: one more is made at once.
     """
 
     def __init__(
@@ -125,7 +123,7 @@ class RecoverableSession:
         try:
             return bool(self.call(_should_stop))
         except Exception:
-            if self.session is None:  # nothing to close
+            if self.session is None:
                 raise
             return True
 

@@ -1,4 +1,4 @@
-"""``PlannedRun``: a plan made ready to run; ``BoundRun``: its run in one session; checks of feeds.
+"""``PlannedRun``: a plan made ready; ``BoundRun``: its run in one session; checks of feeds.
 
 feeds, inputs, counters -> head (host) -> body (engine) -> tail (host) -> all variables at once
 """
@@ -97,7 +97,7 @@ class BoundRun(PreparedRun):
                 values, counted = None, _NOTHING_COUNTED
                 if self._is_phased:
                     given, values, counted = self._compute_head(given)
-                if held.last is not self:  # the source of an input may have looked at variables
+                if held.last is not self:  # an input may have read variables
                     held.make_last(self)
                 args = held.parts[self._read_span] if self._read_span else self._read_parts()
                 args += given
@@ -108,7 +108,7 @@ class BoundRun(PreparedRun):
                     self._explain(error, args, counted)
                     raise
                 if (
-                    held.last is not self  # nor has a run inside this run changed anything
+                    held.last is not self  # a run inside this run changed it
                     or held.changes != changes
                     or body.compilation.since is not None
                 ):
@@ -120,7 +120,7 @@ class BoundRun(PreparedRun):
                 held.changes += self._changes
                 if self._counter is None:
                     self._land(new, counted)
-                else:  # most runs: as ``_land`` does, without the call
+                else:  # as ``_land``, without the call
                     if self._cuts:
                         new = self._with_those_between(new)
                     count = held.counters[self._counter] + self._delta
@@ -131,7 +131,7 @@ class BoundRun(PreparedRun):
                     return None
                 return self._read(self._fetched(new, rest) if values is None else values)
             except BaseException:
-                self.off_steps = 0  # what it has drawn may have ended an epoch
+                self.off_steps = 0  # an epoch may have ended
                 raise
 
     def foresee(self, off_steps: float) -> None:
@@ -173,7 +173,7 @@ class BoundRun(PreparedRun):
             raise
 
     def _check_inside(self, before: Sequence[Any], changes: int) -> None:
-        """Log a compilation, and check what a run inside this run has done."""
+        """Log a compilation; check what a run inside this run has done."""
         held, start = self._held, 0
         if self._body.compilation.since is not None:
             self._body.log()
@@ -193,8 +193,8 @@ class BoundRun(PreparedRun):
             start = end
 
     def _taken(self, feed_dict: Any) -> list[Any]:
-        """Return what is fed and drawn, in the order of ``_sources``; or what the body is given."""
-        # Comprehensions or calls for each value would show in each step.
+        """Return what is fed and drawn, in the order of ``_sources``, or what the body is given."""
+        # Comprehensions or calls would show in each step.
         taken: list[Any] = []
         for key, convert in self._feeds:
             taken.append(convert(feed_dict[key]))
@@ -220,7 +220,7 @@ class BoundRun(PreparedRun):
     def _compute_head(
         self, taken: Sequence[Any]
     ) -> tuple[list[Any], dict[Tensor, Any], dict[Variable, Any]]:
-        """Return what the body is given, all values known by now, and new ones on the host."""
+        """Return what the body is given, all values, and new ones on the host."""
         held, plan, integer = self._held, self._plan, self._engine.integer
         values: dict[Tensor, Any] = {}
         for tensor, value in zip(self._sources, taken, strict=True):
@@ -239,7 +239,7 @@ class BoundRun(PreparedRun):
         values: dict[Tensor, Any],
         counted: dict[Variable, Any],
     ) -> None:
-        """Add the values of the body and behind it to ``values``; to ``counted``, too."""
+        """Add to ``values`` and ``counted``."""
         held, plan = self._held, self._plan
         try:
             values.update(zip(plan.body.fetches, self._body.fetched(new, rest), strict=True))
@@ -258,7 +258,7 @@ class BoundRun(PreparedRun):
         if self._cuts:
             new = self._with_those_between(new)
         counts = self._counts(counted)
-        # Signals are handled after a call or a jump, and there is none between these two.
+        # Signals are handled after a call or a jump: there is none between these two.
         held.parts[self._span] = new
         held.counters |= counts
 
@@ -272,7 +272,7 @@ class BoundRun(PreparedRun):
         return [part for span in self._read_spans for part in self._held.parts[span]]
 
     def _with_those_between(self, new: list[Any]) -> list[Any]:
-        """Return the parts in ``_span``, given new values of those in ``_cuts``."""
+        """Return the parts in ``_span``, with ``new`` in ``_cuts``."""
         parts, start = self._held.parts[self._span], 0
         for cut in self._cuts:
             end = start + cut.stop - cut.start
@@ -296,7 +296,6 @@ def _joined(spans: Sequence[slice]) -> list[slice]:
 
 
 def _only_counts(plan: Plan) -> bool:
-    """Return whether the host has nothing to do in ``plan`` but to count."""
     counted = {t for op in plan.head for t in op.outputs}
     return (
         all(op.type == "AssignAdd" and type(op.args[0]) is int for op in plan.head)
@@ -325,7 +324,7 @@ def _note_draw(op: Operation, error: Exception) -> None:
 
 
 class PlannedRun:
-    """One set of fetches and feeds, made ready to run in sessions that have its ``variables``."""
+    """Fetches and feeds, ready to run in sessions that have its ``variables``."""
 
     def __init__(self, graph: Graph, fetches: Any, feed_keys: tuple[Any, ...]) -> None:
         self.graph = graph
@@ -375,10 +374,10 @@ def check_arguments(engine: Framework, feed_dict: Any, options: Any, run_metadat
 
 
 def converter(tensor: Tensor, put: Converter | None = None) -> Converter:
-    """Return what converts the caller's value to the one to feed, and raises naming the tensor.
+    """Return what converts a value to feed, and names the tensor in errors.
 
-    A list becomes an array. For a placeholder with a dtype, arrays of the same kind are converted;
-    floats do not become integers. What is fed to a variable is not ``put``.
+    A list becomes an array; floats do not become integers. What is fed to a variable is not
+    ``put``.
     """
     if isinstance(tensor, Variable) and tensor.on_host:
         return lambda value: _array(tensor, value, np.dtype(np.int64), ())[()]
@@ -425,7 +424,7 @@ def _any_value(tensor: Tensor, value: Any) -> Any:
 
 
 def _array(tensor: Tensor, value: Any, dtype: np.dtype[Any] | None, shape: Shape) -> Any:
-    """Check an array; one of another library stays where it is unless it must be converted."""
+    """An array of another library stays where it is unless it must be converted."""
     value = _any_value(tensor, value)
     if not isinstance(value, _ARRAYS) and (library := library_of(value)) not in (NUMPY, NO_LIBRARY):
         its_shape, its_dtype = library.host_form(value)

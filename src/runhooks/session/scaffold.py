@@ -33,22 +33,22 @@ class Scaffold:
     """What a session needs before training can begin, like ``tf.compat.v1.train.Scaffold``.
 
     What is not given is looked up in the graph's collection of the same name when the scaffold is
-    finalized. Variables need no ``init_op``: sessions start from their initial values.
+    finalized.
 
     Args:
         init_op: Run if there is no checkpoint to restore.
-        init_feed_dict: The values to feed to ``init_op``.
+        init_feed_dict: Fed to ``init_op``.
         init_fn: Called as ``init_fn(scaffold, session)`` after ``init_op``.
-        ready_op: Run after everything else. It must return None, True or an empty array; anything
-            else says why the session is not ready.
+        ready_op: Run last. It returns None, True or an empty array; anything else says why the
+            session is not ready.
         ready_for_local_init_op: The same, run before ``local_init_op``.
         local_init_op: Run in every session, restored or not.
-        summary_op: The summaries to save; ``merge_all()`` unless given.
-        saver: Saves and restores checkpoints; a new ``Saver`` unless given.
+        summary_op: The summaries to save; None: ``merge_all()``.
+        saver: None: a new ``Saver``.
         copy_from_scaffold: Another scaffold, for what is not given.
-        local_init_feed_dict: The values to feed to ``local_init_op``.
+        local_init_feed_dict: Fed to ``local_init_op``.
         init_from: Weights to start from if there is no checkpoint to restore, after ``init_op``: an
-            ``InitFrom``, or a path from which to take everything.
+            ``InitFrom``, or a path, from which all are taken.
 
     Raises:
         TypeError: For a scaffold, function, saver or ``InitFrom`` that is not one.
@@ -99,7 +99,7 @@ class Scaffold:
         self.init_from: InitFrom | None = init_from
 
     def finalize(self) -> Scaffold:
-        """Fill in what was not given, from the default graph, and make that graph final."""
+        """Fill in what was not given, and make the default graph final."""
         graph = get_default_graph()
         opener_of(graph).fill_scaffold(self)
         graph.finalize()
@@ -153,7 +153,7 @@ _SAY_AGAIN_SECS = 60.0
 class SessionCreator(ABC):
     """Creates the raw sessions of a monitored session; extend it to create them yourself.
 
-    The graph is final from the first session on if ``create_session`` finalizes a scaffold.
+    The graph is final if ``create_session`` finalizes a scaffold.
     """
 
     #: Asked when the monitored session is to stop, to which ``create_session`` listens.
@@ -192,11 +192,11 @@ class ChiefSessionCreator(_ScaffoldCreator):
     """Restores a checkpoint if there is one, and initializes the session otherwise.
 
     Args:
-        scaffold: What the session needs before training; None: a new ``Scaffold``.
-        master: The server of TensorFlow's sessions; leave it out for other graphs.
-        config: Their configuration; leave it out, too.
+        scaffold: None: a new ``Scaffold``.
+        master: The server of TensorFlow's sessions.
+        config: Their configuration.
         checkpoint_dir: A directory whose newest sound checkpoint is restored.
-        checkpoint_filename_with_path: The path of one checkpoint to restore instead.
+        checkpoint_filename_with_path: A checkpoint to restore instead.
 
     Raises:
         ValueError: If both paths are given, or ``master`` or ``config`` for a runhooks graph.
@@ -259,7 +259,7 @@ class WorkerSessionCreator(_ScaffoldCreator):
     def create_session(self) -> RawSession:
         """Raises DeadlineExceededError if the chief takes too long, or at a request to stop."""
         opener = opener_of(get_default_graph())
-        if opener.joins_ranks and current_group().size > 1:  # which all start together
+        if opener.joins_ranks and current_group().size > 1:  # they start together
             return self._open_chief()
         scaffold = self._scaffold.finalize()
         start, said = clock.monotonic(), -math.inf
@@ -285,12 +285,11 @@ class WorkerSessionCreator(_ScaffoldCreator):
 
 
 def _resolved(place: Place) -> Place:
-    """Return ``place`` as it is to be found from any working directory."""
     return opener_of(get_default_graph()).resolve(place) if place else place
 
 
 class OwnOpener(SessionOpener):
-    """Opens the sessions of graphs that runhooks computes."""
+    """Opens sessions of graphs that runhooks computes."""
 
     def check_target(self, master: str, config: Any) -> None:
         if master:
@@ -309,7 +308,6 @@ class OwnOpener(SessionOpener):
         return normal(os.fspath(plain)) if is_url(plain) else Path(plain).expanduser().absolute()
 
     def fill_scaffold(self, scaffold: Any) -> None:
-        # Their collections have the same names.
         for name in ("init_op", "ready_op", "ready_for_local_init_op", "local_init_op"):
             if getattr(scaffold, name) is None:
                 setattr(scaffold, name, scaffold.get_or_default(name, name, lambda: None))

@@ -54,8 +54,8 @@ class RankPlacement:
     def is_shared(self, hook: SessionRunHook) -> bool:
         """Return whether all ranks call ``hook``, in the same runs.
 
-        Where a run is one program of all ranks they must all ask for the same, even for what only
-        the chief writes; where each holds a part of a value, so must hooks that may ask for it.
+        Where a run is one program of all ranks they must all ask for the same; where each holds a
+        part of a value, so must hooks that may ask for it.
         """
         if self._group.runs_one_program or getattr(hook, "runs_on", "all") == "all":
             return True
@@ -74,7 +74,6 @@ class RankPlacement:
 
 def class_says(hook: SessionRunHook, name: str) -> bool:
     """Return ``first`` or ``last`` of ``hook``; one that an instance sets itself is not ours."""
-    # A foreign hook may lack both.
     holder = type(hook) if name in getattr(hook, "__dict__", ()) else hook
     said: bool = getattr(holder, name, False)
     return said
@@ -86,7 +85,6 @@ def note_hook(error: BaseException, hook: str, phase: str) -> None:
 
 @contextmanager
 def noting_hook(hook: str, phase: str) -> Iterator[None]:
-    """Note on an error out of the ``with`` block which hook it came from."""
     try:
         yield
     except Exception as error:
@@ -98,13 +96,13 @@ class ScheduledHook:
     """A hook as a session calls it.
 
     Attributes:
-        before_run: Its method, like ``after_run``; None if it does not override it.
-        waits: Whether it waits for the end of an iteration, as one that evaluates or saves.
+        before_run: Its method, like ``after_run``; None if not overridden.
+        waits: Whether it waits for the end of an iteration, as one that saves.
         sleeps: Whether it says when it is next due.
         watched: The tensor it watches in off-steps, or None.
-        placement: What tells a hook of all ranks the time; None for any other.
+        placement: For a hook of all ranks; None for any other.
         is_lone: Whether other ranks do not call it.
-        is_taken: Whether it takes part in a run that is being made, where runs overlap.
+        is_taken: Whether it takes part in a run being made, where runs overlap.
     """
 
     def __init__(
@@ -135,7 +133,7 @@ class ScheduledHook:
         self.step, self.time, self.run, self.epoch = _EVERY_RUN
 
     def measure(self, secs: dict[str, float]) -> None:
-        """Add the time that its calls take to ``secs``, by its name."""
+        """Add the time of its calls to ``secs``, by its name."""
 
         def timed(call: Callable[..., Any]) -> Callable[..., Any]:
             def called(*args: Any) -> Any:
@@ -173,7 +171,7 @@ class ScheduledHook:
     def is_due(
         self, step: int, run: int, now: float, part: StepPart, epochs: float | Fraction
     ) -> bool:
-        """Return whether it takes part in run ``run``, after which ``epochs`` epochs are done."""
+        """Return whether it takes part in ``run``, after which ``epochs`` are done."""
         if self.watched is not None or run >= self.run:
             return True
         return part is not StepPart.PART and (
@@ -206,10 +204,7 @@ def _overrides(hook: SessionRunHook, method: str) -> bool:
 
 
 def _is_as_specific_as_run_methods(hook: SessionRunHook, method: str) -> bool:
-    """Return whether ``method`` was written by whoever wrote before_run and after_run, or later.
-
-    A subclass that adds to these wants every run, whatever its base class says.
-    """
+    """A subclass that adds to before_run or after_run wants every run, whatever its base says."""
     if not callable(getattr(hook, method, None)):
         return False
 
@@ -222,7 +217,7 @@ def _is_as_specific_as_run_methods(hook: SessionRunHook, method: str) -> bool:
 
 
 class NextDue:
-    """The earliest moments at which hooks are due, beside those that are called in every run.
+    """The earliest moments at which hooks are due, but for those called in every run.
 
     ``time`` is None if no hook goes by it; ``shared_time`` is that of hooks of all ranks.
     """
@@ -235,10 +230,7 @@ class NextDue:
         self.shared_time = math.inf
 
     def is_reached(self, step: int, run: int, part: StepPart, draws: int, left: float) -> bool:
-        """Return whether a hook is due in ``run``, which is to lead to ``step``.
-
-        It takes ``draws`` elements of the data; ``left`` lead to the end of an epoch.
-        """
+        """``run`` is to lead to ``step``; of ``left`` elements of the epoch, it takes ``draws``."""
         if self.always or run >= self.run:
             return True
         return part is not StepPart.PART and (
@@ -268,7 +260,7 @@ class NextDue:
         return is_due
 
     def runs_until(self, step: int, stride: int, runs: int, left: float) -> float:
-        """Return how many runs of ``stride`` steps are left after ``runs`` before a hook is due."""
+        """Return how many runs of ``stride`` steps are left before a hook is due."""
         by_steps = self.step - stride - step
         if by_steps < math.inf:
             by_steps = -(-by_steps // stride)

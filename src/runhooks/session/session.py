@@ -32,7 +32,7 @@ class Session(RawSession):
     Threads may share it; it makes one run at a time.
 
     Args:
-        graph: The graph to run; None: the default graph.
+        graph: None: the default graph.
 
     Raises:
         TypeError: If the graph is a framework's own, whose sessions the framework makes.
@@ -84,9 +84,7 @@ class Session(RawSession):
     ) -> Any:
         """Compute ``fetches`` and return their values in the same structure.
 
-        A run is a transaction: it reads variables as they were when it began, and all its
-        assignments land together when it has succeeded, or none (if a device fails in the middle,
-        the error says so). Values of the jax engine stay on their device until they are read.
+        A run is a transaction. Values of the jax engine stay on their device until they are read.
 
         Args:
             fetches: A tensor, variable, operation (its value is None) or name, or any nesting of
@@ -180,9 +178,9 @@ class Session(RawSession):
         return names if self._graph.objects is None else [*names, *self._graph.objects.names]
 
     def load(self, snapshot: Snapshot, only: Collection[str] | None = None) -> None:
-        """Load ``snapshot``, completely or not at all; with ``only``, the variables of these names.
+        """Load ``snapshot``, or ``only`` the variables of these names, completely or not at all.
 
-        Inputs begin anew; stateful ones, unless ``only`` is given, where ``snapshot`` was taken.
+        Inputs begin anew; without ``only``, stateful ones where ``snapshot`` was taken.
 
         Raises:
             ValueError: Naming what is missing, unknown, or of another shape or dtype.

@@ -1,4 +1,4 @@
-"""``SharedEpochs``: several ranks compare their epochs, whose ends hooks of all ranks go by."""
+"""``SharedEpochs``: ranks compare their epochs, by which hooks of all ranks go."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _REMEDY = (
 
 
 class SharedEpochs:
-    """What one rank tells of its epochs, and whether they are those of the others.
+    """Each rank tells rank 0 of an epoch when it begins.
 
-    Each tells rank 0 of an epoch when it begins; rank 0 tells all once those of all are alike, or
-    that one fails. Hooks of all ranks wait for that before they act.
+    Rank 0 tells all once those of all are alike, or that one fails. Hooks of all ranks wait for
+    that before they act.
     """
 
     def __init__(self, group: Group, decisions: Decisions) -> None:

@@ -27,10 +27,10 @@ _log = logging.getLogger("runhooks")
 
 
 class VariableValues:
-    """The values of a session's variables, and the counts of its runs; ``lock`` guards all.
+    """Values of variables, and counts of runs; ``lock`` guards all.
 
     Attributes:
-        parts: Of all values, as runs take and return them.
+        parts: As runs take and return them.
         counters: Values on the host, such as the global step.
         last: The run made last, if nothing else has changed a variable since.
     """
@@ -94,7 +94,7 @@ class VariableValues:
         if isinstance(initial, InitialFrom):
             self.initialize(initial.variable)
             initial = initial.fn(self.value(initial.variable))
-        # A pytree that can be called, as some models can, is a value.
+        # A pytree that can be called is a value.
         value = initial() if callable(initial) and self._engine.is_leaf(initial) else initial
         return value if variable.on_host else self._engine.initial(variable.op.name, value)
 
@@ -112,15 +112,13 @@ _MOST_PROBLEMS = 5  # in a message
 
 
 class SavedVariables(NamedTuple):
-    """Variables and their values, whose leaves have names in checkpoints."""
-
     engine: Engine
     values: Mapping[Variable, Any]
 
     def arrays(
         self, into: Mapping[str, np.ndarray[Any, Any]] | None, share: Share | None
     ) -> dict[str, Any]:
-        """Return all leaves as arrays on the host, by name, as ``RawSession.snapshot`` does."""
+        """Return all leaves by name, as ``RawSession.snapshot``."""
         leaves: dict[str, Any] = {}
         for variable in self.values:
             for key, leaf in self._leaves(variable).items():
@@ -147,10 +145,10 @@ class SavedVariables(NamedTuple):
         is_given: bool,
         averages: Collection[str] = (),
     ) -> dict[Variable, Any]:
-        """Return new values, made of ``arrays``; ``is_given``: as in ``Snapshot``.
+        """Return new values; ``is_given``: as in ``Snapshot``.
 
-        Raises ValueError naming arrays that are missing, do not fit or, with ``all_arrays``, belong
-        to no variable. Sums of means, and moving ``averages``, may be missing on one side.
+        Raises ValueError for arrays that are missing, do not fit or, with ``all_arrays``, belong to
+        no variable. Sums of means, and moving ``averages``, may be missing on one side.
         """
         found = {variable: self._leaves(variable) for variable in self.values}
         if all_arrays:
@@ -230,7 +228,7 @@ class SavedVariables(NamedTuple):
         )
 
     def _leaves(self, variable: Variable) -> dict[str, Any]:
-        """Return the leaves of a value by their names, such as ``state/params/w``."""
+        """Return leaves by their names, such as ``state/params/w``."""
         name, value = variable.op.name, self.values[variable]
         if variable.on_host:
             return {name: np.int64(value)}
@@ -272,7 +270,7 @@ class SavedVariables(NamedTuple):
     def _problem(
         self, variable: Variable, leaves: Mapping[str, Any], arrays: Mapping[str, Any]
     ) -> str:
-        """Say why ``arrays`` do not fit in the places of ``leaves``; "" if they do."""
+        """Say why ``arrays`` do not fit; "" if they do."""
         if missing := sorted(leaves.keys() - arrays.keys()):
             return f"missing {missing}"
         for key, leaf in leaves.items():
@@ -300,7 +298,7 @@ def _may_be_new(variable: Variable, averages: Collection[str]) -> bool:
 
 
 def _twice(ours: Iterable[str], saved: Collection[str]) -> str:
-    """A hint for a program that has built its model in one graph twice, as notebooks do."""
+    """A hint for a notebook that has built its model in one graph twice."""
     ours = set(ours)
     for name in sorted(ours.difference(saved)):
         first = re.sub(r"_\d+(?=/|$)", "", name)
@@ -333,13 +331,13 @@ class SessionInputs:
             values.lock,
         )
         self.opened: dict[Operation, OpenInput] = {}
-        # Where inputs still to be opened were left, by name.
+        # Of inputs still to be opened, by name.
         self._positions: dict[str, Any] = {}
         # Rewound, these go on drawing from their generators.
         self._begun: set[Operation] = set()
-        # To be opened, and without a position in the snapshot.
+        # To be opened, without a position.
         self._unplaced: set[Operation] = set()
-        # Whether the first run that drew from an input made a step.
+        # Whether the first run that drew made a step.
         self._drawn_by_steps: dict[Operation, bool] = {}
         self._warned_of_draws = False
         self._add_secs: Callable[[float], None] | None = None
@@ -363,7 +361,7 @@ class SessionInputs:
 
     def check_draws(self, operations: Iterable[Operation], *, makes_step: bool) -> None:
         theirs = self._graph.get_collection(GraphKeys.EVALUATION_INPUTS) if makes_step else ()
-        for op in operations:  # all of them, before one is noted
+        for op in operations:  # all, before one is noted
             if op in theirs:
                 raise ValueError(
                     f"a run that makes a step must not draw from {op.name!r}, the data of an "
@@ -388,7 +386,6 @@ class SessionInputs:
                 opened.timed(add_secs)
 
     def rewind(self, operations: Iterable[Operation], to: Mapping[str, Any] | None) -> Any:
-        """Let inputs begin anew, or where an earlier call has found them; return that."""
         before = {}
         for op in operations:
             opened, position = self.opened.pop(op, None), self._positions.pop(op.name, None)
@@ -403,10 +400,7 @@ class SessionInputs:
         return {INPUT_STATES + name: it for name, it in positions.items() if it is not None}
 
     def load(self, snapshot: Snapshot | None) -> None:
-        """Let all inputs begin anew, at their positions in ``snapshot`` if it is given.
-
-        Inputs that draw from random generators are opened at once, which sets these.
-        """
+        """Inputs that draw from random generators are opened at once, which sets these."""
         self.opened.clear()
         self._positions, self._unplaced = {}, set()
         if snapshot is None:
@@ -423,7 +417,7 @@ class SessionInputs:
         self.open(known)
 
     def _resize(self, resized: Resized) -> None:
-        """Keep the epochs that are done, and not the elements of one rank in the next."""
+        """Keep the epochs done, and not the elements of one rank in the next."""
         step = self._values.global_step or 0
         epochs_name = None if self.epochs.input is None else self.epochs.input.name
         for name, position in list(self._positions.items()):
@@ -436,7 +430,7 @@ class SessionInputs:
                 self._positions[name]["ended"] = True
             elif drawn and not is_done:
                 if name == epochs_name:
-                    # Means and other states of the epoch begin anew, too.
+                    # Means begin anew, too.
                     self._positions.pop(EPOCH, None)
                 _log.info(
                     "the input %r begins its epoch %d anew: %d ranks have saved the checkpoint of "

@@ -20,16 +20,16 @@ ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
 class Coordinator:
     """Asks threads to stop, waits for them, and raises the error of the first one that failed.
 
-    Like ``tf.compat.v1.train.Coordinator``. Each thread checks ``should_stop()``, and reports its
-    error with ``request_stop``.
+    Like TensorFlow's. Each thread checks ``should_stop()``, and reports its error with
+    ``request_stop``.
 
     Args:
         clean_stop_exception_types: Errors that only ask to stop; None: ``OutOfRangeError``.
 
     Attributes:
-        stop_requested: Whether a stop was requested.
+        stop_requested: As ``should_stop()``.
         given_reason: The ``reason`` of ``request_stop``, or None.
-        stop_reason: Which thread has asked first, and why; None if none has.
+        stop_reason: Which thread has asked first, and why, or None.
         stopped_in: That thread, or None.
         joined: Whether ``join`` has returned or raised.
     """
@@ -59,7 +59,7 @@ class Coordinator:
         Args:
             ex: The reason: an exception, or the result of ``sys.exc_info()``. ``join`` raises that
                 of the first request; after ``join``, it is raised immediately.
-            reason: Why a hook asks, for ``session.stop_reason``. Not in TensorFlow's coordinator.
+            reason: Why a hook asks, for ``session.stop_reason``. Not in TensorFlow's.
 
         Raises:
             TypeError: If ``ex`` is not an exception.
@@ -91,7 +91,7 @@ class Coordinator:
 
     @contextmanager
     def stop_on_exception(self) -> Iterator[None]:
-        """Catch any exception from the ``with`` block and pass it to ``request_stop``."""
+        """Catch any exception in the ``with`` block and pass it to ``request_stop``."""
         try:
             yield
         except BaseException as error:  # noqa: BLE001 - join raises it in the main thread
@@ -121,9 +121,9 @@ class Coordinator:
         """Wait until ``threads`` and the registered ones have ended.
 
         Args:
-            threads: Threads to wait for, in addition to the registered ones.
-            stop_grace_period_secs: How long they have after a stop is requested.
-            ignore_live_threads: Whether threads that still run then cause only a warning.
+            threads: Those besides the registered ones.
+            stop_grace_period_secs: How long they have after a request to stop.
+            ignore_live_threads: Whether threads that still run cause only a warning.
 
         Raises:
             BaseException: The error that was given to ``request_stop``.
@@ -175,7 +175,7 @@ class Coordinator:
 
 
 def _reason(thread: threading.Thread, error: BaseException | None) -> str:
-    """Why ``thread`` asks to stop; noted on ``error`` too if it is a failure of another thread."""
+    """Note the thread on ``error`` too, if that is a failure of another than the main one."""
     name = f"the thread {thread.name!r}"
     if error is None:
         return f"{name} asked the coordinator to stop"
@@ -194,8 +194,8 @@ class LooperThread(threading.Thread):
 
     Args:
         coord: The coordinator.
-        timer_interval_secs: The seconds from one call to the next; 0 or None: no pause.
-        target: The function to call.
+        timer_interval_secs: From one call to the next; 0 or None: no pause.
+        target: The function.
         args: Its positional arguments.
         kwargs: Its keyword arguments.
 

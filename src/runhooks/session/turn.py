@@ -1,4 +1,4 @@
-"""``Turn``: one run with the hooks that take part in it, bound once and made again and again."""
+"""``Turn``: one run with the hooks that take part in it, made again and again."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ new_tuple = tuple.__new__
 
 
 class Asking:
-    """A hook, and what it asked for in one turn; to return ``request`` itself asks for the same."""
+    """A hook, and what it asked for; to return ``request`` itself asks for the same."""
 
     __slots__ = ("_fetches", "_kind", "_leaf", "before_run", "hook", "request")
 
@@ -57,21 +57,21 @@ class Asking:
         self.request = request if is_fixed or request is None else self
 
     def asks_again(self, request: Any) -> bool:
-        """Return whether ``request`` asks for the same, as far as that is quickly said."""
+        """May return False where ``request`` asks for the same."""
         return (
             type(request) is self._kind
             and (request.fetches is self._leaf or self._fetches.is_the_same_as(request.fetches))
-            and request.feed_dict is None  # as _has_feeds: each run asks this of each hook
+            and request.feed_dict is None  # as _has_feeds, without the call
             and request.options is None
         )
 
 
 class CallerTurns:
-    """The turns of callers that ask for the same: fetches, and the keys of a feed_dict.
+    """Turns of callers that ask for the same fetches, with the same keys of a feed_dict.
 
     Attributes:
         part: What such a run does to the global step.
-        draws: How many elements it takes of the data that the epochs are counted by.
+        draws: How many elements it takes of the data that epochs are counted by.
     """
 
     def __init__(
@@ -91,18 +91,16 @@ class CallerTurns:
 
 
 class Turn:
-    """A run of what a caller and hooks ask for, with the calls of these hooks.
-
-    It serves all callers that ask for the same. Without ``hooks`` it is an off-step.
+    """Serves all callers that ask for the same; without ``hooks`` it is an off-step.
 
     Attributes:
-        parties: The hooks whose requests are answered, each by one item of the result.
-        waiting: Those that wait for a run that makes the step which they need.
+        parties: Hooks whose requests are answered, each by one item of the result.
+        waiting: Those that wait for a run that makes a step.
         fetches: What is run: a list, the caller's part first; None: only what the caller asks for.
         feeds: Whether hooks feed values or give options, to be merged for each run.
         answering: Hooks, their methods, and the places of their values in the result, if any.
-        sleepers: Hooks that say when they are next due, and are not waiting.
-        run: The run of the raw session that it made last, if it can be made again.
+        sleepers: Hooks that sleep, and are not ``waiting``.
+        run: The run that it made last, if it can be made again.
     """
 
     __slots__ = (
@@ -153,7 +151,7 @@ class Turn:
         return {hook: request for hook in self.parties if (request := given[hook]) is not None}
 
     def recurs(self) -> bool:
-        """Return whether its hooks let it be the next run of its caller, too."""
+        """Return whether its hooks let it be the next run, too."""
         return not (self.feeds or self.waiting) and all(hook.always for hook in self.hooks)
 
     def watch(self, step: int, result: Any, stop: Callable[[str], None]) -> None:
