@@ -37,6 +37,8 @@ Mode = Literal["max", "min"]
 
 
 class Keep(Protocol):
+    """A rule for which checkpoints to keep."""
+
     def wanted(self, saved: Sequence[Checkpoint]) -> Sequence[Checkpoint]:
         """Return those of ``saved``, in the order of saving and without deleted ones, to keep."""
 

@@ -259,6 +259,8 @@ def _line_of_caller() -> str:
 
 
 class Placement(Enum):
+    """Where an operation may be computed."""
+
     ENGINE = "engine"  # the user's functions
     HOST = "host"  # inputs, summaries, the global step
     EITHER = "either"  # arithmetic: on the host where something on the host needs it
