@@ -27,13 +27,11 @@ _KEY, _STEP_KEY = "states", "global_step"
 class Hooks(LoopHooks, keras.callbacks.Callback):
     """Calls the hooks of a session in ``model.fit``; each batch is a run.
 
-    Hooks may fetch ``"loss"``, ``"metrics/accuracy"``, ``"learning_rate"``, ``"epoch"``, counted
-    from 0, and weights, such as ``"model/dense/kernel"``. ``docs/reference/bridges.md`` says more
-    of these, of steps, stops, errors and checkpoints.
+    ``docs/reference/bridges.md`` says what hooks may fetch, and more of steps, stops, errors and
+    checkpoints. They may also fetch ``"epoch"``, counted from 0.
 
     Put this callback before the one that saves. Where Keras has not reported an error,
     ``on_exception`` is called with a RuntimeError when the next ``fit`` with hooks begins.
-
     Arguments and errors are those of ``LoopHooks``.
     """
 
@@ -79,7 +77,7 @@ class Hooks(LoopHooks, keras.callbacks.Callback):
         self._loop.end()
 
     def _pass_over(self) -> None:
-        """Let Keras, which looks after a batch whether it is to stop, make nothing of its first."""
+        """Let Keras, which asks only after a batch whether to stop, make nothing of its first."""
         model = self.model
         model.stop_training = True
         self._step -= model.steps_per_execution
@@ -134,8 +132,6 @@ class _Reporting:
 
 
 class _KerasGraph(BatchGraph):
-    """A graph whose batches report their errors while it is in use."""
-
     def __init__(self, values: _KerasValues) -> None:
         super().__init__(values, _engine())
         self._callback = values.callback
@@ -201,7 +197,7 @@ class _KerasValues(BatchValues):
 
 
 class _SavedStates(keras.Operation):
-    """The states of the hooks of a callback and the global step, as an attribute of its model.
+    """The states of the hooks and the global step, as an attribute of a model.
 
     ``before`` is that of a training before, which has counted.
     """
@@ -236,7 +232,6 @@ def _array(variable: Any) -> Any:
 
 
 def _engine() -> BatchEngine:
-    """Return an engine with the services of the backend, if runhooks has them."""
     with suppress(ValueError):
         return BatchEngine(load_engine(keras.backend.backend()))
     return BatchEngine()

@@ -31,7 +31,7 @@ def create_global_step(graph: BaseGraph | None = None) -> Variable:
     """Create the global step, which starts at 0, in ``graph`` (None: the default graph).
 
     Raises:
-        ValueError: If it has one already.
+        ValueError: If it has one.
     """
     graph = graph or get_default_graph()
     if get_global_step(graph) is not None:
@@ -106,8 +106,8 @@ def placeholder_with_default(
 
     Args:
         default: An array, a number or a pytree of these. Do not change it afterwards.
-        shape: The shape of values that are fed, with None for any size. None: any.
-        name: The name of its operation; the tensor has ``":0"`` added.
+        shape: As for ``rh.placeholder``.
+        name: As for ``rh.placeholder``.
     """
     kind = "PlaceholderWithDefault"
     name = kind if name is None else check_name(name)
@@ -139,15 +139,15 @@ def call(
             among them afterwards.
         num_outputs: How many values ``fn`` returns, several as a tuple or list.
         name: The name of the operation; None: that of ``fn``.
-        **kwargs: As ``args``, by parameter name; ``functools.partial`` binds parameters called
-            ``num_outputs`` or ``name``.
+        **kwargs: As ``args``; bind parameters called ``num_outputs`` or ``name`` with
+            ``functools.partial``.
 
     Returns:
         A tensor; a tuple of tensors if ``num_outputs`` is above 1; the operation if it is 0.
 
     Raises:
         TypeError: If ``fn`` cannot be called; or, in a graph of a step, if one of ``args`` is the
-            name of a value instead of a tensor: pass ``graph[name]``.
+            name of a value: pass ``graph[name]``.
         ValueError: If ``num_outputs`` is negative.
     """
     if not callable(fn):
@@ -186,18 +186,18 @@ def inputs(
     At its end, a run raises ``OutOfRangeError``, which ends a monitored loop normally. An element
     counts as drawn even if its run then raises.
 
-    A resumed session goes on where the checkpoint was saved, as ``docs/resume.md`` says. A
-    *stateful* source, with ``state_dict`` and ``load_state_dict``, or ``get_state`` and
-    ``set_state``, is given its state before it is iterated: one from the end of an epoch must give
-    no more elements of that epoch. Without a checkpoint, a session sets it, and random generators
-    that are attributes of the source, back to where they were when it was first opened.
+    A resumed session goes on as ``docs/resume.md`` says. A *stateful* source, with ``state_dict``
+    and ``load_state_dict``, or ``get_state`` and ``set_state``, is given its state before it is
+    iterated: one from the end of an epoch must give no more elements of that epoch. Without a
+    checkpoint, a session sets it, and random generators that are its attributes, back to where they
+    were when it was first opened.
 
     Args:
         source: An iterable, which each session iterates again; a function without arguments that
             returns one, called in each epoch; or a function of the step that returns one, called
             with the global step (0 if there is none) at which the session first needs it: one that
             needs an argument, or whose first parameter is called ``step`` or ``global_step``. Runs
-            that make no step should not draw from it, and cause a warning.
+            that make no step and draw from it cause a warning.
         num_outputs: How many values each element has.
         name: The name of its operation, under which checkpoints store its position.
         epochs: How many times to go through an iterable; None: forever.
@@ -209,7 +209,7 @@ def inputs(
     Raises:
         TypeError: If ``source`` cannot be iterated.
         ValueError: If the graph has another ``steps_per_epoch``, or if ``epochs`` is given for an
-            iterator or a function of the step, which cannot be iterated twice.
+            iterator or a function of the step.
     """
     arguments.whole(num_outputs=num_outputs)
     source = checked_source("source", source, epochs)
@@ -262,7 +262,7 @@ def checked_source(
 ) -> Iterable[Any] | Callable[[int], Iterable[Any]]:
     """Return ``source`` for ``Source``: a function without arguments becomes an iterable.
 
-    Raises TypeError or ValueError if it is none, or ``epochs`` does not go with it.
+    TypeError or ValueError: it is none, or ``epochs`` does not go with it.
     """
     arguments.whole(epochs=epochs)
     if not callable(source) and not isinstance(source, Iterable):

@@ -1,4 +1,4 @@
-"""What the steps of an epoch add up to, and what starts anew with an epoch: in its first run."""
+"""What the steps of an epoch add up to, and what starts anew in its first run."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def epoch_mean(
         tensor: A tensor or its name: a single number in each step.
         weight: What a step counts: a tensor, its name, or a number. None: the length of the first
             array in the batch, if any.
-        name: The name of the mean; None: ``"epoch_mean/"`` and the name of ``tensor``.
+        name: None: ``"epoch_mean/"`` and the name of ``tensor``.
 
     Raises:
         ValueError: If nothing says when an epoch ends, or nothing is called ``tensor``. In a run,
@@ -97,12 +97,12 @@ def epoch_metrics(state: str, name: str | None = None) -> Tensor:
 
     Args:
         state: The name of the state or object.
-        name: The name of the tensor; None: ``"epoch_metrics/"`` and ``state``.
+        name: None: ``"epoch_metrics/"`` and ``state``.
 
     Raises:
         ValueError: If nothing says when an epoch ends, or nothing is called ``state``.
-        TypeError: If it has no ``compute``, or neither ``reset`` nor ``empty``; this may
-            become known only in a run.
+        TypeError: If it has no ``compute``, or neither ``reset`` nor ``empty``; perhaps only in a
+            run.
         RuntimeError: If the graph is finalized.
     """
     graph, epoch = _graph_and_epoch("epoch_metrics")
@@ -136,12 +136,11 @@ def reset_each_epoch(state: str) -> None:
     """Give a state of the step its initial value again in each epoch, before its first step.
 
     Args:
-        state: The name of the state. A function that makes its first value may be called again,
-            and must return the same.
+        state: The name of the state. A function that makes its first value may be called again, and
+            must return the same.
 
     Raises:
-        ValueError: If nothing says when an epoch ends, or ``state`` is not a state that the step
-            takes and returns anew.
+        ValueError: If nothing says when an epoch ends, or the step does not return a new ``state``.
         RuntimeError: If the graph is finalized.
     """
     graph, epoch = _graph_and_epoch("reset_each_epoch")
@@ -152,7 +151,7 @@ def reset_each_epoch(state: str) -> None:
 
 
 def _reset_with(graph: Graph, epoch: Tensor, reset: Any) -> None:
-    """Let the first run of each epoch, which is then drawn in each step, do ``reset``."""
+    """Let the first run of each epoch do ``reset``; each step then draws the epoch."""
     graph.add_to_collection(GraphKeys.EPOCH_RESETS, reset)
     graph.add_to_collection(GraphKeys.STEP_UPDATES, epoch.op)
 
@@ -166,7 +165,6 @@ def _state(graph: Graph, state: str) -> Variable:
 
 
 def _so_far(graph: Graph, variable: Variable) -> Tensor:
-    """Return what ``variable`` is after the updates of this run."""
     name = f"{variable.op.name}/latest"
     op = graph.add(LATEST, lambda value: value, name=name, assigns=variable)
     graph.add_to_collection(GraphKeys.STEP_UPDATES, op)

@@ -1,4 +1,4 @@
-"""``Graph``: the operations of a computation, their names and collections, and their engine."""
+"""``Graph``: the operations of a computation, their names, collections and engine."""
 
 from __future__ import annotations
 
@@ -42,8 +42,6 @@ from runhooks.near_names import suggestion
 
 
 class _UniqueNames:
-    """Hands out names, adding ``_1``, ``_2`` to those that were handed out before."""
-
     def __init__(self) -> None:
         self._next: dict[str, int] = {}
 
@@ -208,7 +206,7 @@ class Graph(BaseGraph):
             self.scope = outer
 
     def has_operation(self, name: str) -> bool:
-        """Return whether there is an operation of that name, whatever the current scope."""
+        """Return whether there is an operation of that full name."""
         return name in self._operations
 
     def unique_name(self, name: str) -> str:
@@ -216,7 +214,7 @@ class Graph(BaseGraph):
         return self._names.unique(self.scope + check_name(name))
 
     def unique_tag(self, name: str) -> str:
-        """Return ``name`` as ``unique_name``, unique among the tags of summaries."""
+        """As ``unique_name``, but unique among the tags of summaries."""
         return self._tags.unique(self.scope + check_name(name))
 
     def get_operations(self) -> list[Operation]:
@@ -243,7 +241,7 @@ class Graph(BaseGraph):
 
         Raises:
             ValueError: For an unknown name, and for an element of another graph.
-            TypeError: For anything that is not a tensor, operation or name.
+            TypeError: For anything else.
         """
         if isinstance(element, str):
             find = self.get_tensor_by_name if ":" in element else self.get_operation_by_name
@@ -418,7 +416,7 @@ def own_graph(graph: BaseGraph | None = None) -> Graph:
 
 
 def name_scope(name: str) -> AbstractContextManager[str]:
-    """Prefix names in the default graph with ``name`` inside the ``with`` block."""
+    """As ``Graph.name_scope``, in the default graph."""
     return get_default_graph().name_scope(name)
 
 
@@ -428,9 +426,9 @@ def random_key(seed: int = 0, name: str | None = None) -> Tensor:
     On the jax engine it is a typed key, as from ``jax.random.key``; on the python engine a
     ``numpy.random.Generator``; on the torch engine a ``torch.Generator`` of the default device.
 
-    All functions that take it in one run get the same: give each its own ``random_key``, or split
-    the key. Keys depend on the seed, the name, and how many runs have drawn one without an error: a
-    count that checkpoints hold as the variable ``<name>/runs``.
+    All functions that take it in one run get the same: give each its own, or split the key. Keys
+    depend on the seed, the name, and how many runs have drawn one without an error: a count that
+    checkpoints hold as the variable ``<name>/runs``.
 
     Args:
         seed: An unsigned integer of 32 bits.
