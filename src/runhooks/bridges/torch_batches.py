@@ -85,7 +85,7 @@ class TorchValues(BatchValues):
 
 
 class TorchBatchGraph(BatchGraph):
-    """A graph of ``values``, and of parameters, gradients and activations, named as by ``rh.torch``.
+    """A graph of ``values``, and of parameters, gradients and activations, named as by rh.torch.
 
     Gradients are as the optimizer was about to apply them, or as the batch has left them if it
     called none.

@@ -62,7 +62,7 @@ def global_step(sess: Any, global_step_tensor: Variable | None = None) -> int:
         global_step_tensor: As in ``tf.compat.v1``; any other tensor is fetched.
 
     Raises:
-        RuntimeError: If the graph has no global step.
+        RuntimeError: If there is none.
     """
     if global_step_tensor is not None and global_step_tensor is not get_global_step(sess.graph):
         return int(sess.run(global_step_tensor))
@@ -189,15 +189,15 @@ def inputs(
     A resumed session goes on as ``docs/resume.md`` says. A *stateful* source, with ``state_dict``
     and ``load_state_dict``, or ``get_state`` and ``set_state``, is given its state before it is
     iterated: one from the end of an epoch must give no more elements of that epoch. Without a
-    checkpoint, a session sets it, and random generators that are its attributes, back to where they
-    were when it was first opened.
+    checkpoint, it and random generators that are its attributes go back to where they were at
+    first.
 
     Args:
         source: An iterable, which each session iterates again; a function without arguments that
             returns one, called in each epoch; or a function of the step that returns one, called
             with the global step (0 if there is none) at which the session first needs it: one that
             needs an argument, or whose first parameter is called ``step`` or ``global_step``. Runs
-            that make no step and draw from it cause a warning.
+            that make no step should not draw from it, and cause a warning.
         num_outputs: How many values each element has.
         name: The name of its operation, under which checkpoints store its position.
         epochs: How many times to go through an iterable; None: forever.
@@ -305,7 +305,7 @@ def group(*operations: Tensor | Operation, name: str | None = None) -> Operation
     """Return an operation that runs all of ``operations``; fetching it gives None.
 
     Raises:
-        TypeError: For anything that is neither a tensor nor an operation.
+        TypeError: For anything else than tensors and operations.
     """
     for part in operations:
         if not isinstance(part, Tensor | Operation):

@@ -214,7 +214,7 @@ class Engine(Framework):
         return ()
 
     def note_call(self, error: Exception, step: str, args: Mapping[str, Any]) -> None:
-        """Note what is known about an ``error`` of ``step``; ``args`` are all but its states."""
+        """Note what is known about an ``error`` of ``step``; ``args``: all but its states."""
 
     def check_distinct(self, values: Mapping[str, Any]) -> None:
         """Raise ValueError if two of ``values``, by name, share a part that is changed in place."""
@@ -326,7 +326,7 @@ def evaluate(
 ) -> dict[Variable, Any]:
     """Put the outputs of ``operations``, in order, into ``values``, but for those that are there.
 
-    Return the new values of variables, of which ``variables`` has those from before the run.
+    Return the new values of variables; ``variables`` has those from before the run.
     """
     assigned: dict[Variable, Any] = {}
     for op, read, fn, variable, output in operations:

@@ -1,4 +1,4 @@
-"""``Passes``: the way through an iterable, epoch after epoch, and the position on it."""
+"""``Passes``: the way through an iterable, epoch after epoch."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class EndedByError(StopIteration):
 class Passes:
     """Draws from ``elements`` up to ``epochs`` times, of which ``done`` are done.
 
-    ``is_between``: the next has yet to begin. ``random``: the states of ``generators`` to go to.
+    ``is_between``: the next has yet to begin. ``random``: states for ``generators``.
     """
 
     _name: str
@@ -108,19 +108,19 @@ class Passes:
 
     @property
     def next_is_last(self) -> bool:
-        """Whether the next element is the last one of this epoch, by a look behind it."""
+        """Whether the next element is the last of this epoch, by a look behind it."""
         self.look_ahead(2)
         return len(self._ahead) == 2 and self._ahead[1].is_end
 
     def go_by_count(self, count: Count) -> None:
-        """Let ``count``, the number of elements of this epoch, be its position."""
+        """Let ``count``, of the elements of this epoch, be its position."""
         self._count, self._goes_by_count = count, True
 
     def skip(self, elements: int, failed: Collection[int] = (), ahead: int = 0) -> None:
         """Draw so many ``elements``, or as many as this epoch has; look ``ahead``, as before.
 
-        Raises the errors of those whose numbers are not in ``failed``, and RuntimeError if the
-        iterator has ended with one, and elements are missing.
+        Raises errors whose numbers are not in ``failed``, and RuntimeError if the iterator has
+        ended with one, and elements are missing.
         """
         generators = self._generators
         if generators is not None and elements:
@@ -160,7 +160,7 @@ class Passes:
             generators.go_to(self._random)
 
     def note_drawn(self, elements: int) -> None:
-        """Note that so many ``elements`` of this epoch were drawn before it was opened here."""
+        """Note that so many ``elements`` of this epoch were drawn before."""
         self._count.elements = elements
         self._is_whole = not elements
 
@@ -305,7 +305,7 @@ class Passes:
         return element
 
     def _note_end(self) -> None:
-        """Warn if an error has ended this epoch: the program has caught it to go on."""
+        """Warn if an error that the program has caught has ended this epoch."""
         if self._last_error is None or self._count.elements == self.length:
             return
         self.failure = f"ended after it raised {self._last_error}"
@@ -350,7 +350,7 @@ class Passes:
 
 
 class Progress(NamedTuple):
-    """How far an input has come: epochs ``done``, and elements ``drawn`` in the present one.
+    """Epochs ``done``, and elements ``drawn`` in the present one.
 
     ``length``: how many that has, if known. ``found_end``: a look ahead found no further one.
     """
@@ -371,7 +371,7 @@ class Progress(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Ahead:
-    """The next element, or an error in its place, drawn before a run asks for it.
+    """An element, or an error in its place, drawn before a run asks for it.
 
     ``place`` is the state of a stateful input before that, ``random`` that of generators.
     """
@@ -406,14 +406,13 @@ def length_of(elements: Any) -> int | None:
 
 
 def _epoch_holders(elements: Any) -> list[Any]:
-    """Return the objects that shuffle by an epoch: a loader, or its samplers and data set."""
+    """Return what shuffles by an epoch: a loader, or its samplers and data set."""
     outer, *inner = [it for _, it in holders(elements)]
     found = [it for it in inner if callable(getattr(it, "set_epoch", None))]
     return [outer] if callable(getattr(outer, "set_epoch", None)) else found
 
 
 def _warn_of_order(loader: Any) -> None:
-    """Warn if workers draw the order of ``loader`` themselves."""
     kinds = [kind.__name__ for _, it in holders(loader) for kind in type(it).__mro__]
     if "IterableDataset" in kinds:
         _log.warning(

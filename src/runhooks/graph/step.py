@@ -1,4 +1,4 @@
-"""``step_graph``: a graph of the user's own step; ``EvaluatedStep``: a test step beside it."""
+"""``step_graph``: a graph of the user's own step; ``EvaluatedStep``: a test step."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def name_of(fn: Callable[..., object]) -> str:
 def given_parameters(fn: Callable[..., object], states: Collection[str]) -> list[inspect.Parameter]:
     """Return the parameters of ``fn`` that are given: ``states``, and those without a default.
 
-    Of ``STEPS`` and ``KEYS``, also those whose default is None. Those behind one that is left out
-    are keyword-only. Raises TypeError if one of ``states`` is not a parameter.
+    Of ``STEPS`` and ``KEYS``, also those whose default is None. Those behind one left out are
+    keyword-only. TypeError: one of ``states`` is not a parameter.
     """
     parameters = inspect.signature(fn).parameters
     plain = [it for it in parameters.values() if it.kind not in (it.VAR_POSITIONAL, it.VAR_KEYWORD)]
@@ -109,8 +109,8 @@ def drawn(
 ) -> dict[str, Tensor]:
     """Return a tensor for each of ``parameters``, drawn from ``data``, as ``rh.inputs`` takes it.
 
-    Raises TypeError if ``data`` cannot be iterated, or has text for a graph that compiles, and
-    ValueError if there are no ``parameters``, or the first element does not fit them.
+    TypeError: ``data`` cannot be iterated, or has text for a graph that compiles; ValueError: there
+    are no ``parameters``, or the first element does not fit them.
     """
     elements = checked_source("data", data, epochs)
     if not parameters:
@@ -141,8 +141,7 @@ class _Arrangement:
 
     Names decide: a dict, a named tuple or a dataclass that has all of them; else a tuple or a list
     has them in order. A single parameter gets the whole element, or what has its name in one that
-    has nothing else. For an engine that is ``compiling``, tensors of another framework become
-    arrays of NumPy.
+    has nothing else. For an engine that compiles, foreign tensors become arrays of NumPy.
     """
 
     def __init__(self, parameters: Sequence[str], compiling: Engine | None) -> None:
@@ -198,7 +197,7 @@ class _Arrangement:
 
 
 def _state_tensor(graph: Graph, name: str, value: Any) -> Tensor:
-    """Return a variable of the default graph that begins with ``value``.
+    """Return a variable that begins with ``value``.
 
     Of a function that returns a tensor, return that; of a random generator, an input of it.
     """
@@ -235,7 +234,6 @@ def _is_state(tensor: Tensor) -> bool:
 
 
 def made_for(parameters: Iterable[str]) -> dict[str, Tensor]:
-    """Return the global step and random keys for those that have their names."""
     made: dict[str, Tensor] = {}
     for parameter in parameters:
         if parameter in STEPS:
@@ -280,8 +278,8 @@ def _step_call(
 class StepGraph(ValueGraph):
     """A graph of one step, a function that returns new states.
 
-    Whatever has a name can be fetched by it, and ``graph[name]`` is its tensor; that of a state is
-    the state as it was when the run began.
+    Whatever has a name can be fetched by it, and ``graph[name]`` is its tensor: a state as the run
+    begins.
     """
 
     def __init__(self, engine: str | Engine, *, steps_per_epoch: int | None = None) -> None:
@@ -300,7 +298,7 @@ def step_graph(
     *,
     steps_per_epoch: int | None = None,
 ) -> StepGraph:
-    """Return a graph whose operation ``name`` makes a step, ``fn``; see ``runhooks.graph``."""
+    """Return a graph whose operation ``name`` makes a step, ``fn``: ``rh.graph``."""
     if not callable(fn):
         raise TypeError(f"train_step must be a callable, got {fn!r}")
     check_name(name)
@@ -366,7 +364,7 @@ class EvaluatedStep:
 
     Parameters are bound by the names of the training's states and objects; ``key`` and ``rng`` get
     a random key for each element, the same in every evaluation. ``outputs`` name what it returns
-    without names. ``result`` is a tensor of a dict by name, ``examples`` of the batch's size.
+    unnamed. ``result`` is a tensor of a dict, ``examples`` of the batch's size.
     """
 
     def __init__(
@@ -396,7 +394,6 @@ class EvaluatedStep:
 
 
 def _known(graph: Graph, name: str) -> Any:
-    """Return the tensor or object of the training that a parameter means, or None."""
     if (found := graph.object_named(name)) is not None:
         return found
     if graph.has_operation(name):

@@ -1,4 +1,4 @@
-"""``ResultRule``: how the result of a step divides into the new states and the outputs."""
+"""``ResultRule``: what of a step's result are new states, and what outputs."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class ResultRule:
     """Divides what a step returns.
 
     - Names decide: a dict, a named tuple or a dataclass with the name of a state has all states.
-    - Identity decides for objects that the step changes in place: these need not be returned.
-    - Otherwise the states come first, in the order of the parameters, or the state alone.
+    - Identity decides for objects that the step changes in place: they need not be returned.
+    - Otherwise the states come first, in the order of the parameters.
     - ``outputs`` name what else it returns, or all elements, if names of states are among them.
 
     Shapes, dtypes and structures are only checked.
@@ -44,7 +44,7 @@ class ResultRule:
     def divide(self, returned: Any, old: Sequence[Any]) -> tuple[Sequence[Any], dict[str, Any]]:
         """Return the new states, for the ``old`` ones, and the outputs by name.
 
-        Raises ValueError if states are missing, or ``outputs`` do not fit.
+        ValueError: states are missing, or ``outputs`` do not fit.
         """
         if self._returned is None:
             self._returned = [i for i, it in enumerate(old) if not self._engine.objects_of(it)]
@@ -93,7 +93,6 @@ class ResultRule:
                 raise self._refusal(returned, old, [i], str(error)) from None
 
     def _by_name(self, returned: Any) -> dict[str, Any] | None:
-        """Return the elements of ``returned`` by name, if names decide."""
         names = self.outputs
         fields = trees.fields(returned)
         if not self._names_all:
@@ -113,7 +112,6 @@ class ResultRule:
     def _without_objects(
         self, elements: Sequence[Any], returned: Any, old: Sequence[Any]
     ) -> list[Any]:
-        """Return ``elements`` without the objects that the step was given."""
         given = {id(it) for state in old for it in self._engine.objects_of(state)}
         left = []
         for element in elements:
@@ -150,7 +148,6 @@ class ResultRule:
     def _refusal(
         self, returned: Any, old: Sequence[Any], which: Sequence[int], why: str = ""
     ) -> ValueError:
-        """Return the error that the states ``which`` are not where they belong, with the cure."""
         names = [self.states[i] for i in which]
         why = why or f"{self.step!r} must return the new {' and '.join(map(repr, names))}"
         got = f"{why}. It returned {described(self._engine, returned)}"
@@ -168,7 +165,7 @@ class ResultRule:
         )
 
     def _line(self, returned: Any, old: Sequence[Any]) -> list[Names] | None:
-        """Return a guess of the ``outputs`` that would name all states in ``returned``, if any."""
+        """Return ``outputs`` that would name all states in ``returned``, if any."""
         left = list(range(len(old)))
 
         def names_of(value: Any) -> Any:
@@ -226,12 +223,11 @@ def described(engine: Engine, value: Any, *, inside: bool = False) -> str:
 
 
 def _is_plain(value: Any) -> bool:
-    """Return whether its elements have no names."""
     return isinstance(value, tuple | list) and not hasattr(value, "_fields")
 
 
 def _pairs(names: Names, value: Any) -> Iterator[tuple[str | None, Any]]:
-    """Yield ``names`` with what they name; None in place of one: a tuple has another length."""
+    """Yield ``names`` with what they name; None as one: a tuple has another length."""
     if isinstance(names, str):
         yield names, value
     elif not isinstance(value, tuple | list) or len(value) != len(names):
