@@ -134,7 +134,7 @@ class BatchTensors(NamedValues):
 class BatchGraph(ValueGraph):
     """A graph whose tensors are the ``values`` of a framework's batches, by name.
 
-    ``"batch"`` is the batch itself, and ``"summaries"`` all its numbers as one summary.
+    ``"batch"`` is the batch itself, ``"summaries"`` all its numbers as a summary.
     """
 
     def __init__(self, values: BatchValues, engine: BatchEngine) -> None:
@@ -161,7 +161,7 @@ class BatchGraph(ValueGraph):
         """Get ready for a batch from which ``fetches`` are taken."""
 
     def release(self) -> None:
-        """Let go of what ``prepare`` has made ready."""
+        """Undo ``prepare``."""
 
 
 class BatchSession(Session):

@@ -162,10 +162,9 @@ class HookedLoop:
         return self.stop_reason is not None
 
     def after_validation(self, metrics: Mapping[str, Any], is_own: bool = True) -> bool:
-        """Return whether the loop is to stop, after hooks have acted on ``metrics``.
+        """Let hooks act on ``metrics``; return whether the loop is to stop.
 
-        If not ``is_own``, one that the user makes, it is ignored if it lacks metrics that hooks act
-        on.
+        One that the user makes, not ``is_own``, is ignored if it lacks metrics that hooks act on.
         """
         session = self._session
         validations = [it for it in self._given if isinstance(it, ValidationHook)]
@@ -333,7 +332,7 @@ class LoopHooks:
         hooks: The hooks, as for ``MonitoredTrainingSession``.
         output_dir: Where to write loss, metrics, learning rate and steps per second; None: nowhere.
         save_summaries_steps: Steps from one summary to the next; None or 0: there is none.
-        log_step_count_steps: The same for measurements of steps per second.
+        log_step_count_steps: The same for steps per second.
 
     Raises:
         TypeError: If ``hooks`` is not a list of hooks.

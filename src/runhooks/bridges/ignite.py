@@ -138,6 +138,6 @@ class Hooks(TorchLoopHooks):
 
     def _raised(self, engine: Engine, error: BaseException) -> None:
         self._loop.fail(error)
-        # An engine with handlers of exceptions leaves it to them to raise.
+        # With handlers of exceptions, an engine does not raise.
         if len(vars(engine)["_event_handlers"][Events.EXCEPTION_RAISED]) == 1:
             raise error

@@ -87,23 +87,21 @@ class Hooks(LoopHooks, keras.callbacks.Callback):
             model.train_function = train_function
             if not model.stop_training:  # another callback has raised, and fit is called again
                 return train_function(*args)
-            return ({}, args[0]) if len(args) == 2 else {}  # JAX's has the state, and returns it
+            return ({}, args[0]) if len(args) == 2 else {}  # JAX's returns its state
 
         model.train_function = passing
 
     def _leave(self) -> None:
-        """End a loop that another callback has left by an error."""
         self._loop.fail(RuntimeError("Keras has left its loop without an end"))
 
     @contextmanager
     def _reporting(self) -> Iterator[None]:
-        """Hear of errors of the batches and their data."""
         model = self.model
         mine = model.train_function = _Reporting(model.train_function, self._loop.fail)
         try:
             yield
         finally:
-            holder = model  # of mine, around which another callback may have put its own
+            holder = model  # of mine: another callback may have wrapped it
             while isinstance(holder.train_function, _Reporting):
                 if holder.train_function is mine:
                     holder.train_function = mine.train_function
@@ -112,8 +110,6 @@ class Hooks(LoopHooks, keras.callbacks.Callback):
 
 
 class _Reporting:
-    """The train function of a model, which says how it has failed."""
-
     def __init__(
         self, train_function: Callable[..., Any], fail: Callable[[BaseException], None]
     ) -> None:
@@ -190,7 +186,7 @@ class _KerasValues(BatchValues):
         prefix, found = f"{model.name}/", {}
         for weight in model.weights:
             path = weight.path.removeprefix(prefix)
-            # Layers of one name, as of two models from one function, have weights of one path.
+            # Layers of one name have weights of one path.
             paths = chain([path], (f"{path}_{number}" for number in count(1)))
             found[next(it for it in paths if it not in found)] = weight
         return found
@@ -205,7 +201,7 @@ class _SavedStates(keras.Operation):
     def __init__(self, callback: Hooks, before: _SavedStates | None) -> None:
         super().__init__()
         self.callback = callback
-        # A model that is compiled anew begins anew. (What is no reference would be saved twice.)
+        # A model compiled anew begins anew. (A strong reference would be saved twice.)
         self._compiled = weakref.ref(getattr(callback.model, "optimizer", None) or callback.model)
         goes_on = before is not None and before._compiled() is self._compiled()
         #: The global step; None: nothing has counted yet.
@@ -219,7 +215,7 @@ class _SavedStates(keras.Operation):
 
     def load_own_variables(self, store: Any) -> None:
         keys = store.keys()
-        # What was trained already in an open loop still counts.
+        # In an open loop, what was trained counts.
         if _STEP_KEY in keys and not self.callback._loop.is_open:
             self.step = int(np.asarray(store[_STEP_KEY]))
         if _KEY in keys:

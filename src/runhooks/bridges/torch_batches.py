@@ -107,7 +107,7 @@ class TorchBatchGraph(BatchGraph):
         named = {f"optimizer_{i}" if i else "optimizer": it for i, it in enumerate(optimizers)}
         self._objects = TorchObjects({**({} if model is None else {"model": model}), **named})
         self.values.objects = ObjectTensors(self, self._objects)
-        # What was made of names may belong to the objects of before.
+        # They may belong to the objects of before.
         self._captures = {}
         self._checked.clear()
         self.planned_runs.clear()
@@ -189,4 +189,4 @@ class _CapturingEngine(BatchEngine):
         return capturing
 
     def fetched(self, tensor: Tensor) -> Callable[[Any], Any]:
-        return ENGINE.own  # the next batch may change what the framework has returned
+        return ENGINE.own  # the next batch may change it

@@ -117,7 +117,7 @@ class Hooks(TorchLoopHooks, TrainerCallback, ExportableState):
         self._graph.take(kwargs["model"], [kwargs["optimizer"]])
         if self._loop.open(state.global_step):
             control.should_training_stop = True
-        # A checkpoint that was saved without this callback has no place for its states.
+        # A checkpoint saved without this callback has no place for it.
         state.stateful_callbacks[type(self).__name__] = self.state()
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

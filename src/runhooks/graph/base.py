@@ -230,7 +230,7 @@ class Resized(NamedTuple):
 #: The prefix of the names of the objects' states in a snapshot.
 OBJECT_STATES = "objects/"
 
-#: Objects of graphs of ``rh.torch``: states of random generators, and gradients not applied yet.
+#: Objects of graphs of ``rh.torch``: random generators, and gradients not applied yet.
 RANDOM_STATES, PENDING = "random", "gradients"
 
 #: The key of the versions of its classes in the state of a module.
@@ -409,7 +409,7 @@ class BaseGraph:
 
     @property
     def whose(self) -> str:
-        """The end of a message."""
+        """Whose it is, and what to do, as the end of a message."""
         framework = self.engine.title
         return (
             f"{framework}'s: build it with {framework}, or enter a graph of runhooks, with "
@@ -500,7 +500,6 @@ _finders: list[Callable[[], BaseGraph | None]] = []
 
 @contextmanager
 def entered(graph: BaseGraph) -> Iterator[None]:
-    """Make ``graph`` the default graph of this thread inside the ``with`` block."""
     _stack.graphs.append(graph)
     try:
         yield

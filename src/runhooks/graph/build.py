@@ -168,7 +168,7 @@ def call(
 
 
 def update(variable: Variable, fn: Callable[..., Any], *args: Any, name: str) -> Tensor:
-    """Return a tensor that, when run, sets ``variable`` to ``fn(variable, *args)``: ``UPDATE``."""
+    """Return a tensor that, when run, sets ``variable`` to ``fn(variable, *args)``."""
     op: Operation = variable.graph.add(UPDATE, fn, args, name=name, assigns=variable)
     return op.outputs[0]
 
@@ -195,9 +195,9 @@ def inputs(
     Args:
         source: An iterable, which each session iterates again; a function without arguments that
             returns one, called in each epoch; or a function of the step that returns one, called
-            with the global step (0 if there is none) at which the session first needs it: one that
-            needs an argument, or whose first parameter is called ``step`` or ``global_step``. Runs
-            that make no step should not draw from it, and cause a warning.
+            with the global step (0 if there is none) when a session first needs it: it needs an
+            argument, or its first parameter is called ``step`` or ``global_step``. Runs that make
+            no step should not draw from it, and cause a warning.
         num_outputs: How many values each element has.
         name: The name of its operation, under which checkpoints store its position.
         epochs: How many times to go through an iterable; None: forever.
@@ -208,7 +208,7 @@ def inputs(
 
     Raises:
         TypeError: If ``source`` cannot be iterated.
-        ValueError: If the graph has another ``steps_per_epoch``, or if ``epochs`` is given for an
+        ValueError: If the graph has another ``steps_per_epoch``, or ``epochs`` is given for an
             iterator or a function of the step.
     """
     arguments.whole(num_outputs=num_outputs)
@@ -246,7 +246,7 @@ def _check_own_place(graph: BaseGraph, source: Source) -> None:
 
 
 def set_steps_per_epoch(graph: BaseGraph, steps: int | None) -> None:
-    """Let so many ``steps``, if given, be an epoch of ``graph``; ValueError: it has others."""
+    """ValueError: the graph has others."""
     if steps is None:
         return
     arguments.whole(steps_per_epoch=steps)

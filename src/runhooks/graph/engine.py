@@ -28,7 +28,7 @@ class Kept(dict[Key, Value]):
         try:
             return self[key]
         except (KeyError, TypeError):
-            pass  # or an error of make() would seem to come of this one
+            pass  # or make() would raise in its context
         value = make()
         with suppress(TypeError):
             self[key] = value
@@ -101,7 +101,7 @@ class Engine(Framework):
     #: Whether a bound body gives up old values where ``body.donate`` allows it.
     donates: ClassVar[bool] = False
 
-    #: Whether ``form`` is there.
+    #: Whether it has ``form``.
     finds_forms: ClassVar[bool] = False
 
     #: Puts a value that was fed or drawn where the graph computes, if not None.
@@ -355,7 +355,7 @@ def note_operation(error: BaseException, op: Operation) -> None:
 
 
 def outputs_of(op: Operation, result: Any) -> tuple[Any, ...]:
-    """Return the value of each output of ``op``; ValueError: ``result`` has more or fewer."""
+    """ValueError: ``result`` has more or fewer values than ``op`` has outputs."""
     expected = len(op.outputs)
     if expected < 2:
         return (result,)[:expected]

@@ -38,12 +38,12 @@ def epoch_mean(
         tensor: A tensor or its name: a single number in each step.
         weight: What a step counts: a tensor, its name, or a number. None: the length of the first
             array in the batch, if any.
-        name: None: ``"epoch_mean/"`` and the name of ``tensor``.
+        name: The name of the mean; None: ``"epoch_mean/"`` and that of ``tensor``.
 
     Raises:
         ValueError: If nothing says when an epoch ends, or nothing is called ``tensor``. In a run,
             if the value is not a single number. On a ``tf.Graph``, if no operation both increases
-            the global step and computes all that ``tensor`` needs.
+            the global step and computes ``tensor``.
         RuntimeError: If the graph is finalized.
     """
     graph = get_default_graph()
@@ -97,7 +97,7 @@ def epoch_metrics(state: str, name: str | None = None) -> Tensor:
 
     Args:
         state: The name of the state or object.
-        name: None: ``"epoch_metrics/"`` and ``state``.
+        name: The name of the tensor; None: ``"epoch_metrics/"`` and ``state``.
 
     Raises:
         ValueError: If nothing says when an epoch ends, or nothing is called ``state``.
@@ -119,7 +119,7 @@ def _metrics(graph: Graph, epoch: Tensor, state: str, name: str) -> Tensor:
         _check_metrics(state, found, "reset")
         if callable(keep := getattr(found, "persistent", None)):
             keep(True)  # or the state_dict of torchmetrics is empty
-        # Of torchmetrics, it gathers what the ranks have.
+        # Of torchmetrics, it gathers.
         op = graph.add(LATEST, found.compute, name=name, effect=Effect.GATHER)
         value: Tensor = op.outputs[0]
         reset = found.reset
@@ -190,7 +190,7 @@ def _tensor(graph: Graph, element: Tensor | str) -> Tensor:
 def _examples(graph: Graph, value: Tensor) -> Tensor | int:
     needed = needed_for(graph, value)  # all but placeholders
     data = graph.get_collection(GraphKeys.EPOCH_INPUT)
-    is_of_a_step = any(op.effect is Effect.STEP for op in needed)  # one of several may need no data
+    is_of_a_step = any(op.effect is Effect.STEP for op in needed)
     if data and (data[0] in needed or not is_of_a_step):
         batch = data[0].outputs
     else:

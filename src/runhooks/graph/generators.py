@@ -48,15 +48,14 @@ def is_generator(value: Any) -> bool:
 
 
 def has_generator_state(value: Any) -> bool:
-    """Return whether ``value`` is a generator, or a module that has one."""
     return is_generator(value) or any(value is module for module, _ in _kinds())
 
 
 def _kinds() -> Iterator[tuple[ModuleType, str]]:
-    # Importing them takes a while, and without them there are none.
+    # To import them takes a while; without them there are none.
     for module, *names in (("numpy.random", "Generator", "RandomState"), ("random", "Random")):
         if (found := sys.modules.get(module)) is not None:
-            defined = vars(found)  # not all of it, while another thread is importing the module
+            defined = vars(found)  # another thread may be importing the module
             yield from ((found, name) for name in names if name in defined)
 
 
@@ -230,7 +229,7 @@ def _variables(fn: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _shared() -> dict[str, GeneratorAccess]:
-    import random  # takes a while, and few programs need it
+    import random  # takes a while
 
     found = {name: generator_state(it) for name, it in global_generators().items()}
     return {
@@ -244,7 +243,7 @@ def _access(value: Any) -> GeneratorAccess | None:
     if has_generator_state(value):
         try:
             state = GeneratorState(value)
-        except NotImplementedError:  # it has none, as a random.SystemRandom
+        except NotImplementedError:  # as a random.SystemRandom
             return None
         return GeneratorAccess(state.state_dict, state.load_state_dict)
     return generator_state(value)

@@ -58,7 +58,7 @@ class _UniqueNames:
 def step_not_named(
     graph: BaseGraph, fetches: Any, feed_keys: Iterable[Any]
 ) -> tuple[Operation, Operation] | None:
-    """Return a step that ``fetches`` make only by asking for an output of it, and that output."""
+    """Return a step that ``fetches`` make only by an output of it, and that output."""
     needed = needed_for(graph, fetches, feed_keys)
     steps = {op for op in needed if op.effect is Effect.STEP}
     if not steps:
@@ -79,14 +79,14 @@ class Graph(BaseGraph):
     """A deferred graph: you add operations, and the runs of a session compute them.
 
     Args:
-        engine: Its engine: ``"python"`` (NumPy, or any callable), ``"jax"``, ``"torch"``, or an
-            ``Engine`` of your own.
+        engine: ``"python"`` (NumPy, or any callable), ``"jax"``, ``"torch"``, or an ``Engine`` of
+            your own.
         steps_per_epoch: As for ``rh.inputs``.
 
     Raises:
         ValueError: If no engine has that name, or ``steps_per_epoch`` is below 1.
         TypeError: If ``engine`` is neither a name nor an ``Engine``.
-        ImportError: If the framework of the engine is not installed.
+        ImportError: If its framework is not installed.
     """
 
     def __init__(
@@ -95,7 +95,6 @@ class Graph(BaseGraph):
         self._engine = load_engine(engine) if isinstance(engine, str) else engine
         if not isinstance(self._engine, Engine):
             raise TypeError(f"engine must be the name of an engine or an Engine, got {engine!r}")
-        #: The planned runs of fetches and feeds.
         self.planned_runs: BoundedCache[Any, Any] = BoundedCache()
         #: What its engine shares between them.
         self.shared_by_runs: BoundedCache[Any, Any] = BoundedCache()
@@ -106,7 +105,6 @@ class Graph(BaseGraph):
         self._collections: dict[str, list[Any]] = {}
         self._names = _UniqueNames()
         self._tags = _UniqueNames()
-        #: The current name scope with its "/"; "" outside any.
         self.scope = ""
         self._finalized = False
         self._epoch: Operation | None = None
@@ -313,7 +311,7 @@ class Graph(BaseGraph):
             return UNKNOWN
         fn = op.fn
         if isinstance(fn, Part):
-            with suppress(Exception):  # for a part of an array, which has to be computed
+            with suppress(Exception):  # a part of an array has to be computed
                 return fn(*op.read_args(forms))
         try:
             with generators_left_alone():  # the run that traces it draws as the user's own would
@@ -408,7 +406,7 @@ find_default_graph_with(_shared_root)
 
 
 def own_graph(graph: BaseGraph | None = None) -> Graph:
-    """Return ``graph``, or the default graph; TypeError: it is a framework's own."""
+    """TypeError: the default graph is a framework's own."""
     graph = graph or get_default_graph()
     if not isinstance(graph, Graph):
         raise TypeError(f"the default graph is {graph.whose}")
@@ -423,8 +421,8 @@ def name_scope(name: str) -> AbstractContextManager[str]:
 def random_key(seed: int = 0, name: str | None = None) -> Tensor:
     """Return a tensor that is a fresh random key in each run that needs it.
 
-    On the jax engine it is a typed key, as from ``jax.random.key``; on the python engine a
-    ``numpy.random.Generator``; on the torch engine a ``torch.Generator`` of the default device.
+    By engine, it is a typed key of ``jax.random.key``, a ``numpy.random.Generator``, or a
+    ``torch.Generator`` of the default device.
 
     All functions that take it in one run get the same: give each its own, or split the key. Keys
     depend on the seed, the name, and how many runs have drawn one without an error: a count that

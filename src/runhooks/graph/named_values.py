@@ -144,7 +144,7 @@ class ValueGraph(Graph):
             try:
                 yield
             finally:
-                # Hooks that are gone have asked for them.
+                # Hooks that are gone wanted them.
                 self.forget({op.name for op in self.values.operations} - before)
 
     def is_defaulted(self, name: str) -> bool:
@@ -195,7 +195,7 @@ class StepValues(NamedValues):
         self._step = ""
         self._outputs: Tensor | None = None
         self._paths: dict[str, frozenset[str]] = {}
-        self._texts: list[str] = []  # that functions are called with
+        self._texts: list[str] = []  # arguments of functions
 
     def add_outputs(self, step: str, outputs: Tensor) -> None:
         """Let names in ``outputs``, a dict, mean its values, also as ``"<step>/<name>"``."""
@@ -244,7 +244,6 @@ class StepValues(NamedValues):
         return self.part(name, path, whole, partial(self._missing, name))
 
     def _place(self, name: str) -> tuple[str, str]:
-        """Return the argument that has ``name``, or OUTPUTS, and its path there."""
         owner, _, path = name.partition("/")
         if owner == self._step and path:
             return OUTPUTS, path
@@ -253,7 +252,6 @@ class StepValues(NamedValues):
         return OUTPUTS, name
 
     def _is_whole(self, owner: str) -> bool:
-        """Return whether ``owner`` has parts: an argument, or an operation with a value."""
         if owner not in self._given and self._graph.has_operation(owner):
             op = self._graph.get_operation_by_name(owner)
             if op.type in ("Call", "Variable") and len(op.outputs) == 1:

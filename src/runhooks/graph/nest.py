@@ -17,7 +17,7 @@ _LEAVES = (Tensor, Operation, str)
 #: Python could not walk more.
 _MOST_LEVELS = 256
 
-#: Python can parse some two hundred nested brackets.
+#: Python can parse about 200 brackets.
 _MOST_NESTED = 50
 
 
@@ -94,7 +94,6 @@ def leaves(structure: Any) -> Iterator[Any]:
 
 
 def tensors(structure: Any) -> tuple[Tensor, ...]:
-    """Return the tensors among the leaves, each once, in order."""
     return tuple(dict.fromkeys(leaf for leaf in leaves(structure) if isinstance(leaf, Tensor)))
 
 
@@ -104,7 +103,7 @@ def reader(
     """Return a function of values: the structure, with ``values[key(leaf)]`` for each ``kind``."""
     if isinstance(structure, kind):
         return itemgetter(key(structure))
-    # Every step calls it, so it is one expression of Python that walks no structure.
+    # One expression of Python: every step calls it.
     names: dict[str, Any] = {}
 
     def named(value: Any) -> str:

@@ -52,7 +52,7 @@ INSTEAD = {
 }
 
 
-#: Returns the parts of a value one level down, by key; none of a leaf.
+#: The parts of a value one level down, by key; none of a leaf.
 Children: TypeAlias = Callable[[Any], Mapping[str, Any]]
 
 
@@ -201,7 +201,7 @@ class Tensor:
 
     @property
     def __jax_array__(self) -> NoReturn:
-        # JAX puts a page of its own in place of a TypeError.
+        # JAX replaces a TypeError.
         raise ValueError(self._not_an_array())
 
     def _not_an_array(self) -> str:
@@ -224,7 +224,7 @@ class Tensor:
         return _apply(self.graph, "GetItem", fn, self, key, name=self._item_name(key))
 
     def _item_name(self, key: Any) -> str:
-        # What is read of objects has such names already: "model/conv1.weight".
+        # What is read of objects has such names already.
         if not isinstance(key, str | int) or self.op.effect in READS_OBJECTS:
             return ""
         name = cleaned_name(str(key), "")
@@ -275,16 +275,13 @@ class Effect(Enum):
 
 CAPTURES = frozenset({Effect.CAPTURE, Effect.STEP_CAPTURE})
 
-#: The effects of operations whose value comes from the objects.
 READS_OBJECTS = CAPTURES | {Effect.READ}
 
 
-#: The type of an assignment by a function of ours: engines neither copy its arguments nor check its
-#: result.
+#: An assignment by a function of ours: engines neither copy its arguments nor check its result.
 UPDATE = "Update"
 
-#: The type of an operation that reads a state after all updates of the run; an ``UPDATE`` that
-#: changes nothing if it assigns a variable.
+#: Reads a state after all updates of the run; an ``UPDATE`` that changes nothing if it assigns.
 LATEST = "Latest"
 
 

@@ -170,8 +170,8 @@ class Plan:
 def make_plan(graph: BaseGraph, fetches: Any, feed_keys: Iterable[Any]) -> Plan:
     """Return the plan of a run of ``fetches`` in which the tensors ``feed_keys`` are fed.
 
-    TypeError: something cannot be fetched or fed; ValueError: a name is unknown, an element of
-    another graph, a tensor fed twice or a placeholder not.
+    TypeError: something cannot be fetched or fed. ValueError: an unknown name, an element of
+    another graph, a tensor that is fed twice, a placeholder that is not.
     """
     keys = tuple(feed_keys)
     try:
@@ -281,7 +281,6 @@ def _needed(elements: Iterable[Tensor | Operation], fed: set[Tensor]) -> list[Op
 def _needed_in_run(
     graph: BaseGraph, elements: Iterable[Tensor | Operation], fed: set[Tensor]
 ) -> list[Operation]:
-    """Return what ``elements`` need, and the updates that go with their step."""
     elements = list(elements)
     needed = _needed(elements, fed)
     updates = graph.get_collection(GraphKeys.STEP_UPDATES)
@@ -331,7 +330,7 @@ def _outputs(operations: Iterable[Operation]) -> set[Tensor]:
 
 
 def _ordered(tensors: Iterable[AnyTensor]) -> tuple[AnyTensor, ...]:
-    # Whatever was asked first, equal bodies are compiled once.
+    # Equal bodies are compiled once.
     return tuple(sorted(tensors, key=lambda t: (t.op.number, t.index)))
 
 
@@ -408,7 +407,6 @@ def _is_of_variable(tensor: Tensor) -> bool:
 
 
 def _is_result(tensor: Tensor, taken: set[Tensor]) -> bool:
-    """Return whether it is arithmetic that only this party needs."""
     is_part = isinstance(tensor.op.fn, Part)
     return is_arithmetic(tensor.op) and not is_part and tensor not in taken
 

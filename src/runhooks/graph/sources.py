@@ -61,7 +61,7 @@ class Source:
         self._source = source
         self.epochs = epochs
         self._arrange = arrange
-        self._first: tuple[Any, Any] | None = None  # what was stateful, and where
+        self._first: tuple[Any, Any] | None = None  # what was stateful, where
         self._own: dict[str, Any] | None = None  # states of generators at first
         # What an iterator has given cannot be had again: counted across sessions.
         self._given = Count() if isinstance(source, Iterator) else None
@@ -129,12 +129,10 @@ class Source:
         return isinstance(self._source, GeneratorState)
 
     def shares_place(self, other: Source) -> bool:
-        """Return whether both are one stateful object."""
         return self._source is other._source and keeper_of(self._source) is not None
 
     @property
     def has_epochs(self) -> bool:
-        """Whether it can be gone through again."""
         return self._given is None and not callable(self._source) and not self.is_generator
 
     @property
@@ -147,7 +145,7 @@ class Source:
             generators.go_to(position["random"])
 
         def place() -> dict[str, Any]:
-            # Others draw from the generators, too.
+            # Others draw, too.
             random = {} if generators is None else {"random": generators.position({})}
             return {**position, **random}
 
@@ -162,7 +160,7 @@ class Source:
         return OpenInput(nothing().__next__, place, by_step=False)
 
     def _go_on(self, passes: Passes, name: str, step: int, position: Mapping[str, Any]) -> None:
-        """Let ``passes`` count its elements, and begin after those drawn before."""
+        """Count the elements of ``passes``; begin after those drawn before."""
         drawn = position.get("drawn", 0)
         if self._given is None:
             length = position.get("length", passes.length)
@@ -192,12 +190,11 @@ class Source:
         return islice(self._source if is_container(self._source) else (), 1)
 
     def _placed(self, part: Any, position: Mapping[str, Any] | None) -> Keeper | None:
-        """Move ``part``, if it is stateful, to ``position`` or where it was at first."""
         keeper = keeper_of(part)
         if keeper is None:
             return None
         if position is not None:
-            # Not asked of the loader itself, which might start its workers to answer.
+            # A loader that is asked might start its workers.
             self._first = part, position.get("first", position["state"])
             keeper.load(position["state"])
         elif self._first is None or self._first[0] is not part:
@@ -245,7 +242,6 @@ def steps_per_epoch(graph: BaseGraph) -> int | None:
 
 
 def epoch_input(graph: BaseGraph) -> Operation | None:
-    """Return the input whose elements are the epochs of ``graph``, if any."""
     op = next(iter(graph.get_collection(GraphKeys.EPOCH_INPUT)), None)
     return op if op is not None and op.args[0].has_epochs else None
 
@@ -371,7 +367,6 @@ class Epochs:
 
     @property
     def draws_left(self) -> int | None:
-        """How many elements are left in all epochs, if known."""
         if self._most is None or (progress := self.progress).length is None:
             return None
         return max(0, (self._most - progress.done) * progress.length - progress.drawn)
@@ -386,13 +381,12 @@ class Epochs:
             if progress.done + progress.is_at_end < self._most:
                 return False
             if passes is not None and progress.done < self._most:
-                passes.look_ahead(1)  # the length that a loader tells may be too small
+                passes.look_ahead(1)  # a loader may tell too small a length
                 return passes.progress.found_end
             return True
 
     @property
     def end(self) -> str:
-        """Why nothing is left, as the reason of a stop."""
         assert self.input is not None
         passes = self._passes()
         if passes is not None and passes.failure is not None:

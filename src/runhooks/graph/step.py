@@ -81,7 +81,6 @@ def positional(
     given: Sequence[inspect.Parameter],
     objects: Mapping[str, Any] | None = None,
 ) -> Callable[..., Any]:
-    """Return ``fn`` of the parameters ``given`` by position, with ``objects`` bound by name."""
     bound = objects or {}
     places = [it.name for it in given if it.kind is not it.KEYWORD_ONLY]
     keywords = [it.name for it in given[len(places) :]]
@@ -223,7 +222,7 @@ def _state_tensor(graph: Graph, name: str, value: Any) -> Tensor:
     if isinstance(found, Tensor):
         return found
     engine.check_initial(name, found)
-    variable = Variable(value, name=name)  # each session calls it: what it returns now may be large
+    variable = Variable(value, name=name)  # not what it returned, which may be large
     if engine.finds_forms:
         graph.note_form(variable, engine.form(lambda: found))
     return variable
@@ -250,11 +249,11 @@ def _step_call(
     values: StepValues,
     engine: Engine,
 ) -> Callable[..., Any]:
-    """Return a function of the arguments of a step: its new states and a dict of its outputs."""
+    """Return the call of a step: of its arguments, the new states and a dict of outputs."""
     called = positional(fn, given)
     names = [it.name for it in given]
     states = [names.index(state) for state in rule.states]
-    is_known = False  # what it returns
+    is_known = False
 
     def step(*args: Any) -> tuple[Any, ...]:
         nonlocal is_known
@@ -278,8 +277,8 @@ def _step_call(
 class StepGraph(ValueGraph):
     """A graph of one step, a function that returns new states.
 
-    Whatever has a name can be fetched by it, and ``graph[name]`` is its tensor: a state as the run
-    begins.
+    Whatever has a name can be fetched by it, and ``graph[name]`` is its tensor; a state is as it
+    was before the run.
     """
 
     def __init__(self, engine: str | Engine, *, steps_per_epoch: int | None = None) -> None:
@@ -342,12 +341,11 @@ def step_graph(
             for state, value in zip(in_order, new, strict=True)
         ]
         group(*assigned, count, name=name)
-        made.form_of(rest)  # finds the names of the outputs, where they can be found now
+        made.form_of(rest)  # finds the names of the outputs, if it can
     return made
 
 
 def checked_outputs(outputs: Iterable[Any]) -> list[Names]:
-    """Return ``outputs``, which must be different names, or tuples of names."""
     if isinstance(outputs, str) or not isinstance(outputs, Iterable):
         raise TypeError(f'outputs must be a list of names such as ["loss"], got {outputs!r}')
     checked: list[Names] = [

@@ -85,7 +85,6 @@ class ResultRule:
         return states, self._named([by_name] if by_name else [], returned, old)
 
     def check(self, returned: Any, old: Sequence[Any], new: Sequence[Any]) -> None:
-        """Raise ValueError if ``new`` states have other structures, shapes or dtypes."""
         for i, (name, before, state) in enumerate(zip(self.states, old, new, strict=True)):
             try:
                 self._engine.conform(name, before, state)
@@ -139,7 +138,7 @@ class ResultRule:
         unknown = next((name for name in nest.leaves(names) if name not in known), "")
         cure = suggestion(unknown, known) if known else ""
         if len(self._returned or ()) < len(old) and (line := self._line(returned, old)):
-            cure = f": name each element, outputs={line}"  # a new object in place of a changed one
+            cure = f": name each element, outputs={line}"  # a new object
         raise ValueError(
             f"outputs must name what {self.step!r} returns beside its states, "
             f"{described(self._engine, tuple(rest))}, got {list(names)}{cure}"
@@ -200,7 +199,7 @@ class ResultRule:
 
 
 def described(engine: Engine, value: Any, *, inside: bool = False) -> str:
-    """Return ``value`` for messages, as ``(float32[32, 8], a dict of 9 arrays)``."""
+    """As ``(float32[32, 8], a dict of 9 arrays)``."""
     if value is None:
         return "None"
     leaves = engine.leaves(value)
@@ -217,7 +216,7 @@ def described(engine: Engine, value: Any, *, inside: bool = False) -> str:
     try:
         form: tuple[tuple[int, ...], Any] | None = engine.host_form(leaves[""])
     except (AttributeError, TypeError):
-        is_array = library_of(value) is not NO_LIBRARY  # of another one, as what is fed may be
+        is_array = library_of(value) is not NO_LIBRARY  # of another one, if fed
         form = host_form(value) if is_array else None
     return with_article(type(value).__name__) if form is None else f"{form[1]}{list(form[0])}"
 
