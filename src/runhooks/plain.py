@@ -33,7 +33,8 @@ def graph(
             the states: ``["loss", "state"]``.
         name: The name of the operation that makes a step and increases the global step.
         data: The source of the other parameters without a default, as for ``rh.inputs``. None: each
-            is a placeholder.
+            is a placeholder. ``step`` or ``global_step`` receives the global step, ``key`` or
+            ``rng`` a fresh random key in each run.
         epochs: As for ``rh.inputs``.
         steps_per_epoch: As for ``rh.inputs``.
         engine: As for ``rh.Graph``.

@@ -103,7 +103,7 @@ class TorchBatchGraph(BatchGraph):
         self._installed = ExitStack()
 
     def take(self, model: nn.Module | None, optimizers: Sequence[Optimizer]) -> None:
-        """Expose them as ``model``, and as ``optimizer``, ``optimizer_1``."""
+        """Expose these, as ``model``, and as ``optimizer``, ``optimizer_1``."""
         named = {f"optimizer_{i}" if i else "optimizer": it for i, it in enumerate(optimizers)}
         self._objects = TorchObjects({**({} if model is None else {"model": model}), **named})
         self.values.objects = ObjectTensors(self, self._objects)

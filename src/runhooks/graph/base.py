@@ -454,7 +454,7 @@ class BaseGraph:
         raise NotImplementedError
 
     def elements_fed(self, key: Any) -> list[Any]:
-        """Return the tensors that ``key`` of a feed_dict stands for; raises the same."""
+        """Return the tensors that ``key`` of a feed_dict means; raises as ``as_graph_element``."""
         return [self.as_graph_element(key)]
 
     def add_to_collection(self, key: str, value: Any) -> None:

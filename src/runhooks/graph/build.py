@@ -195,9 +195,9 @@ def inputs(
     Args:
         source: An iterable, which each session iterates again; a function without arguments that
             returns one, called in each epoch; or a function of the step that returns one, called
-            with the global step (0 if there is none) when a session first needs it: it needs an
-            argument, or its first parameter is called ``step`` or ``global_step``. Runs that make
-            no step should not draw from it, and cause a warning.
+            with the global step (0 if there is none) at which the session first needs it: one that
+            needs an argument, or whose first parameter is called ``step`` or ``global_step``. Runs
+            that make no step should not draw from it, and cause a warning.
         num_outputs: How many values each element has.
         name: The name of its operation, under which checkpoints store its position.
         epochs: How many times to go through an iterable; None: forever.

@@ -406,7 +406,7 @@ find_default_graph_with(_shared_root)
 
 
 def own_graph(graph: BaseGraph | None = None) -> Graph:
-    """TypeError: the default graph is a framework's own."""
+    """Return ``graph``, or the default graph; TypeError: it is a framework's own."""
     graph = graph or get_default_graph()
     if not isinstance(graph, Graph):
         raise TypeError(f"the default graph is {graph.whose}")
@@ -421,8 +421,8 @@ def name_scope(name: str) -> AbstractContextManager[str]:
 def random_key(seed: int = 0, name: str | None = None) -> Tensor:
     """Return a tensor that is a fresh random key in each run that needs it.
 
-    By engine, it is a typed key of ``jax.random.key``, a ``numpy.random.Generator``, or a
-    ``torch.Generator`` of the default device.
+    Depending on the engine, it is a typed key, as from ``jax.random.key``, a
+    ``numpy.random.Generator``, or a ``torch.Generator`` of the default device.
 
     All functions that take it in one run get the same: give each its own, or split the key. Keys
     depend on the seed, the name, and how many runs have drawn one without an error: a count that

@@ -63,7 +63,7 @@ class NamedValues(ABC):
         return False
 
     def operation_names(self) -> Iterator[str]:
-        """Yield those of operations, without the parts of a step."""
+        """Yield the names of operations, but for those that a step is made of."""
         names = {op.name for op in self._graph.get_operations()}
         for op in self._graph.get_operations():
             is_inside = op.type in _INSIDE and op.name.rpartition("/")[0] in names

@@ -17,7 +17,7 @@ _LEAVES = (Tensor, Operation, str)
 #: Python could not walk more.
 _MOST_LEVELS = 256
 
-#: Python can parse about 200 brackets.
+#: Python can parse about 200 nested brackets.
 _MOST_NESTED = 50
 
 

@@ -147,8 +147,8 @@ def _binary(kind: str, fn: Callable[[Any, Any], Any]) -> tuple[_Binary, _Binary]
 class Tensor:
     """A value that a run computes: an array, a number or any pytree of these.
 
-    Arithmetic and indexing add operations to its graph. ``==`` compares identity, as in TensorFlow;
-    to compare values, use ``rh.call``.
+    Arithmetic and indexing add operations to its graph. ``==`` compares identity, as in
+    TensorFlow's graphs; to compare values, use ``rh.call``.
     """
 
     __slots__ = ("__weakref__", "index", "op")
@@ -256,6 +256,8 @@ def _line_of_caller() -> str:
 
 
 class Placement(Enum):
+    """Where an operation is computed."""
+
     ENGINE = "engine"  # the user's functions
     HOST = "host"  # inputs, summaries, the global step
     EITHER = "either"  # arithmetic: on the host where something on the host needs it
@@ -388,7 +390,7 @@ class Variable(Tensor):
 
 
 def reads_state(tensor: Any) -> bool:
-    """Return whether ``tensor`` is read of a variable, or of objects, before the run."""
+    """Return whether ``tensor`` has the value of a variable, or of objects, before the run."""
     while isinstance(tensor, Tensor) and tensor.op.type in ("Part", "GetItem"):
         if len(tensor.op.inputs) > 1:
             return False

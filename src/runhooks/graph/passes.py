@@ -73,7 +73,7 @@ class Passes:
         self.length = length_of(self._elements)  # of this epoch
         self.warns_if_empty = False
         self._has_warned_of_length = False
-        self.failure: str | None = None  # if an error has ended this epoch
+        self.failure: str | None = None  # how an error has ended this epoch
         self.others_go_by_length = False  # fewer elements are an error
         self._is_whole = True  # all elements of this epoch were counted here
         elements, keeper, generators = self._elements, self._own_keeper, self._generators

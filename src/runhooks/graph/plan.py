@@ -113,7 +113,7 @@ class Body:
         given: The tensors whose values the engine gets.
         fetches: Those whose values it returns.
         assigned: The variables that get new values.
-        kept: Those only read.
+        kept: Those that are only read.
         donate: Whether old values may be given up; False if the tail, which may fail, assigns some.
         parties: The caller of the run, and then hooks.
     """
@@ -373,8 +373,8 @@ def core_of(body: Body) -> Body | None:
     """Return what ``body`` computes for the first party that assigns variables: a training step.
 
     It has all that this party asks for, but for parts of what calls return, and other parties'
-    assignments to variables that several assign. Its fetches are values of variables, and
-    arithmetic.
+    assignments to variables that several assign. Its fetches are the values of
+    variables, and arithmetic, that the party asks for.
     """
     first = stepping_party(body)
     if first is None:

@@ -160,7 +160,7 @@ class Source:
         return OpenInput(nothing().__next__, place, by_step=False)
 
     def _go_on(self, passes: Passes, name: str, step: int, position: Mapping[str, Any]) -> None:
-        """Count the elements of ``passes``; begin after those drawn before."""
+        """Let ``passes`` count its elements, and begin after those drawn before."""
         drawn = position.get("drawn", 0)
         if self._given is None:
             length = position.get("length", passes.length)

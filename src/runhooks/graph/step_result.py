@@ -199,7 +199,7 @@ class ResultRule:
 
 
 def described(engine: Engine, value: Any, *, inside: bool = False) -> str:
-    """As ``(float32[32, 8], a dict of 9 arrays)``."""
+    """Return ``value`` for messages, as ``(float32[32, 8], a dict of 9 arrays)``."""
     if value is None:
         return "None"
     leaves = engine.leaves(value)
