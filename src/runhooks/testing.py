@@ -1,4 +1,4 @@
-"""For tests of hooks and loops: a clock to move, a hook that records, a reader of events."""
+"""For tests of hooks and loops."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class FakeClock:
         return self._now + self._wall_offset
 
     def advance(self, secs: float) -> None:
-        """Advance both clocks by ``secs`` seconds."""
+        """Advance both clocks; ValueError: ``secs`` is negative."""
         if secs < 0:
             raise ValueError(f"secs must not be negative, got {secs}")
         self._now += secs
@@ -58,13 +58,13 @@ class FakeClock:
 
 
 class RecordingHook(SessionRunHook):
-    """A hook that appends ``(name, method)`` to ``calls`` whenever it is called.
+    """Appends ``(name, method)`` to ``calls`` whenever it is called.
 
     Args:
         name: The name in ``calls``.
-        calls: The list to append to; hooks may share one. None: a new one.
-        fetches: What to fetch in every run, if anything.
-        feed_dict: What to feed in every run, if anything.
+        calls: A list, which hooks may share. None: a new one.
+        fetches: What to fetch in every run.
+        feed_dict: What to feed in every run.
 
     Attributes:
         results: The results that ``after_run`` received, one per run.
@@ -118,8 +118,6 @@ class RecordingHook(SessionRunHook):
 
 
 class RecordedValue(NamedTuple):
-    """A value of an event file, as ``read_events`` says."""
-
     step: int
     tag: str
     value: float | bytes
@@ -133,7 +131,7 @@ def read_events(path: str | os.PathLike[str]) -> list[RecordedValue]:
     ``Summary.Value``) and ``wall_time``. What was written again after a recovery comes twice.
 
     Raises:
-        FileNotFoundError: If there is nothing at ``path``.
+        FileNotFoundError: If nothing is there.
         DataLossError: If a file is damaged.
     """
     path = Path(path)

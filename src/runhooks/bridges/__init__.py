@@ -1,7 +1,4 @@
-"""Hooks in loops that others own: ``rh.bridges.keras.Hooks`` and its like are their callbacks.
-
-Each module imports its framework.
-"""
+"""Hooks in loops that others own: each module has a callback, and imports its framework."""
 
 from importlib import import_module
 from importlib.util import find_spec

@@ -1,4 +1,4 @@
-"""``Hooks``: the hooks of a session in a loop of one's own over Hugging Face's accelerate."""
+"""``Hooks``: the hooks of a session in your own loop over accelerate."""
 
 from __future__ import annotations
 
@@ -36,22 +36,9 @@ class _GivenValues(TorchValues):
 class Hooks(TorchLoopHooks):
     """Calls the hooks of a session in a loop with an ``Accelerator``; each ``batch()`` is a run.
 
-        hooks = rh.bridges.accelerate.Hooks(accelerator, [...], model=model, optimizer=optimizer)
-        with hooks:
-            for images, labels in batches:
-                if hooks.should_stop:
-                    break
-                with hooks.batch() as values, accelerator.accumulate(model):
-                    loss = values["loss"] = loss_of(model(images), labels)
-                    accelerator.backward(loss)
-                    optimizer.step()
-                    optimizer.zero_grad()
-
-    Hooks may fetch ``"loss"`` and, as ``"metrics/<name>"``, whatever else you put into ``values``;
-    ``"learning_rate"``, ``"model/layer.weight"`` and others. ``docs/bridges.md`` says more.
-
-    The global step counts updates: batches at which ``accelerator.sync_gradients`` is true.
-    Arguments and errors are those of ``LoopHooks``, and:
+    ``docs/bridges.md`` shows the loop, and what hooks may fetch. The global step counts updates:
+    batches at which ``accelerator.sync_gradients`` is true. Arguments and errors are those of
+    ``LoopHooks``, and:
 
     Args:
         accelerator: The accelerator, of one process, else ValueError.

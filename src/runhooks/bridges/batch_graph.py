@@ -1,4 +1,4 @@
-"""``BatchGraph``: what a framework exposes of its batches; ``BatchSession``: its runs are these."""
+"""``BatchGraph``: what a framework exposes of its batches, as a graph."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RATE = "learning_rate"
 
 
 class BatchValues:
-    """What a framework exposes of the batch it has just made; each bridge extends it."""
+    """What a framework exposes of its last batch; each bridge extends it."""
 
     #: How the framework is written in prose.
     title: str
@@ -73,7 +73,6 @@ class BatchValues:
         return f"{self.title} exposes {sorted(self.names())}{suggestion(name, self.names())}"
 
     def scalars(self) -> dict[str, Any]:
-        """Return the loss, the metrics and the learning rates of the batch by name."""
         loss, old = self.loss(), self.validated()
         metrics = {f"metrics/{name}": it for name, it in self.metrics().items() if name not in old}
         return {**({} if loss is None else {"loss": loss}), **metrics, **self.rates()}
@@ -135,7 +134,7 @@ class BatchTensors(NamedValues):
 class BatchGraph(ValueGraph):
     """A graph whose tensors are the ``values`` of a framework's batches, by name.
 
-    ``"batch"`` is the batch itself, and ``"summaries"`` all its numbers as one summary.
+    ``"batch"`` is the batch itself, ``"summaries"`` all its numbers as a summary.
     """
 
     def __init__(self, values: BatchValues, engine: BatchEngine) -> None:
@@ -162,11 +161,11 @@ class BatchGraph(ValueGraph):
         """Get ready for a batch from which ``fetches`` are taken."""
 
     def release(self) -> None:
-        """Let go of what ``prepare`` has made ready."""
+        """Undo ``prepare``."""
 
 
 class BatchSession(Session):
-    """A session that begins at ``step``, and reads what the framework's batches have left."""
+    """Begins at ``step``; its runs read what the framework's batches have left."""
 
     def __init__(self, graph: BatchGraph, step: int) -> None:
         super().__init__(graph)

@@ -1,4 +1,4 @@
-"""Hooks around the batches of a loop that a framework owns, and after its validations."""
+"""Hooks around the batches of a loop that a framework owns."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class HookedLoop:
 
     A bridge calls ``open``, for each batch ``before_batch`` and ``after_batch``, then ``end``, or
     ``fail`` if an exception ends the loop; it may then open it again. Each raises what a hook
-    raises, and the loop is closed then.
+    raises, which closes the loop.
     """
 
     def __init__(
@@ -131,7 +131,6 @@ class HookedLoop:
         return self.stop_reason is not None
 
     def before_batch(self) -> None:
-        """Ask the hooks that are due what they want of the batch."""
         if not self.is_open:  # closed by an error that the framework has caught
             return
         try:
@@ -145,7 +144,7 @@ class HookedLoop:
                 raise
 
     def after_batch(self, step: int) -> bool:
-        """Hand out what the batch has left; return whether the loop is to stop."""
+        """Return whether the loop is to stop."""
         session = self._session
         if session is None:  # as in before_batch
             return True
@@ -163,7 +162,7 @@ class HookedLoop:
         return self.stop_reason is not None
 
     def after_validation(self, metrics: Mapping[str, Any], is_own: bool = True) -> bool:
-        """Let hooks act on the ``metrics`` of a validation; return whether the loop is to stop.
+        """Let hooks act on ``metrics``; return whether the loop is to stop.
 
         One that the user makes, not ``is_own``, is ignored if it lacks metrics that hooks act on.
         """
@@ -269,11 +268,8 @@ class HookedLoop:
 class ValidationHook(EvaluatingHook):
     """Collects the metrics of the validations that a framework runs, for use with a bridge.
 
-    It replaces ``EvaluationHook`` in a framework's loop: pass ``metric(name)`` to
-    ``stop_if_no_decrease_hook`` and others. A metric that is no single number is left out.
-
-        validation = rh.bridges.ValidationHook(output_dir="runs/a/eval")
-        stop = rh.stop_if_no_decrease_hook(validation.metric("val_loss"), patience=5)
+    Pass ``metric(name)`` to other hooks, as of an ``EvaluationHook``. A metric that is no single
+    number is left out.
 
     Args:
         output_dir: Where to write the metrics, without a ``summary_writer``.
@@ -337,7 +333,7 @@ class LoopHooks:
         hooks: The hooks, as for ``MonitoredTrainingSession``.
         output_dir: Where to write loss, metrics, learning rate and steps per second; None: nowhere.
         save_summaries_steps: Steps from one summary to the next; None or 0: there is none.
-        log_step_count_steps: The same for measurements of steps per second.
+        log_step_count_steps: The same for steps per second.
 
     Raises:
         TypeError: If ``hooks`` is not a list of hooks.

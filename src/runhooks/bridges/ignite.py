@@ -1,4 +1,4 @@
-"""``Hooks``: the hooks of a session around the iterations of an engine of ignite."""
+"""``Hooks``: the hooks of a session around the iterations of ignite."""
 
 from __future__ import annotations
 
@@ -59,15 +59,12 @@ class _IgniteValues(TorchValues):
 class Hooks(TorchLoopHooks):
     """Calls the hooks of a session in an ignite engine; each iteration is a run.
 
-    Hooks may fetch ``"loss"``, ``"output/accuracy"``, ``"metrics/accuracy"``, and with a ``model``
-    or ``optimizer``, ``"model/layer.weight"``, ``"learning_rate"`` and others.
-    ``docs/reference/bridges.md`` says more of these, of steps, stops, errors and checkpoints.
-
-    Attach metrics that change in each iteration before these hooks. Arguments and errors are those
-    of ``LoopHooks``, and:
+    ``docs/reference/bridges.md`` says what hooks may fetch, and more of steps, stops, errors and
+    checkpoints. Attach metrics that change in each iteration before these hooks. Arguments and
+    errors are those of ``LoopHooks``, and:
 
     Args:
-        model: The module that the engine trains.
+        model: The module that the engine trains, for hooks to fetch from.
         optimizer: Its optimizer, or a list of several.
     """
 
@@ -99,7 +96,7 @@ class Hooks(TorchLoopHooks):
             engine: The engine that trains.
             evaluator: An engine whose metrics a ``ValidationHook`` collects after each of its runs.
                 Attach its metrics before this call, and the handler of ``engine`` that runs it
-                after this call.
+                after.
         """
         for event, handler in (
             (Events.STARTED, self._open),
@@ -141,6 +138,6 @@ class Hooks(TorchLoopHooks):
 
     def _raised(self, engine: Engine, error: BaseException) -> None:
         self._loop.fail(error)
-        # An engine with handlers of exceptions leaves it to them to raise.
+        # With handlers of exceptions, an engine does not raise.
         if len(vars(engine)["_event_handlers"][Events.EXCEPTION_RAISED]) == 1:
             raise error

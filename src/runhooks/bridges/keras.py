@@ -27,13 +27,11 @@ _KEY, _STEP_KEY = "states", "global_step"
 class Hooks(LoopHooks, keras.callbacks.Callback):
     """Calls the hooks of a session in ``model.fit``; each batch is a run.
 
-    Hooks may fetch ``"loss"``, ``"metrics/accuracy"``, ``"learning_rate"``, ``"epoch"``, counted
-    from 0, and weights, such as ``"model/dense/kernel"``. ``docs/reference/bridges.md`` says more
-    of these, of steps, stops, errors and checkpoints.
+    ``docs/reference/bridges.md`` says what hooks may fetch, and more of steps, stops, errors and
+    checkpoints. They may also fetch ``"epoch"``, counted from 0.
 
     Put this callback before the one that saves. Where Keras has not reported an error,
     ``on_exception`` is called with a RuntimeError when the next ``fit`` with hooks begins.
-
     Arguments and errors are those of ``LoopHooks``.
     """
 
@@ -79,7 +77,7 @@ class Hooks(LoopHooks, keras.callbacks.Callback):
         self._loop.end()
 
     def _pass_over(self) -> None:
-        """Let Keras, which looks after a batch whether it is to stop, make nothing of its first."""
+        """Let Keras, which asks only after a batch whether to stop, make nothing of its first."""
         model = self.model
         model.stop_training = True
         self._step -= model.steps_per_execution
@@ -89,23 +87,21 @@ class Hooks(LoopHooks, keras.callbacks.Callback):
             model.train_function = train_function
             if not model.stop_training:  # another callback has raised, and fit is called again
                 return train_function(*args)
-            return ({}, args[0]) if len(args) == 2 else {}  # JAX's has the state, and returns it
+            return ({}, args[0]) if len(args) == 2 else {}  # JAX's returns its state
 
         model.train_function = passing
 
     def _leave(self) -> None:
-        """End a loop that another callback has left by an error."""
         self._loop.fail(RuntimeError("Keras has left its loop without an end"))
 
     @contextmanager
     def _reporting(self) -> Iterator[None]:
-        """Hear of errors of the batches and their data."""
         model = self.model
         mine = model.train_function = _Reporting(model.train_function, self._loop.fail)
         try:
             yield
         finally:
-            holder = model  # of mine, around which another callback may have put its own
+            holder = model  # of mine: another callback may have wrapped it
             while isinstance(holder.train_function, _Reporting):
                 if holder.train_function is mine:
                     holder.train_function = mine.train_function
@@ -114,8 +110,6 @@ class Hooks(LoopHooks, keras.callbacks.Callback):
 
 
 class _Reporting:
-    """The train function of a model, which says how it has failed."""
-
     def __init__(
         self, train_function: Callable[..., Any], fail: Callable[[BaseException], None]
     ) -> None:
@@ -134,8 +128,6 @@ class _Reporting:
 
 
 class _KerasGraph(BatchGraph):
-    """A graph whose batches report their errors while it is in use."""
-
     def __init__(self, values: _KerasValues) -> None:
         super().__init__(values, _engine())
         self._callback = values.callback
@@ -194,14 +186,14 @@ class _KerasValues(BatchValues):
         prefix, found = f"{model.name}/", {}
         for weight in model.weights:
             path = weight.path.removeprefix(prefix)
-            # Layers of one name, as of two models from one function, have weights of one path.
+            # Layers of one name have weights of one path.
             paths = chain([path], (f"{path}_{number}" for number in count(1)))
             found[next(it for it in paths if it not in found)] = weight
         return found
 
 
 class _SavedStates(keras.Operation):
-    """The states of the hooks of a callback and the global step, as an attribute of its model.
+    """The states of the hooks and the global step, as an attribute of a model.
 
     ``before`` is that of a training before, which has counted.
     """
@@ -209,7 +201,7 @@ class _SavedStates(keras.Operation):
     def __init__(self, callback: Hooks, before: _SavedStates | None) -> None:
         super().__init__()
         self.callback = callback
-        # A model that is compiled anew begins anew. (What is no reference would be saved twice.)
+        # A model compiled anew begins anew. (A strong reference would be saved twice.)
         self._compiled = weakref.ref(getattr(callback.model, "optimizer", None) or callback.model)
         goes_on = before is not None and before._compiled() is self._compiled()
         #: The global step; None: nothing has counted yet.
@@ -223,7 +215,7 @@ class _SavedStates(keras.Operation):
 
     def load_own_variables(self, store: Any) -> None:
         keys = store.keys()
-        # What was trained already in an open loop still counts.
+        # In an open loop, what was trained counts.
         if _STEP_KEY in keys and not self.callback._loop.is_open:
             self.step = int(np.asarray(store[_STEP_KEY]))
         if _KEY in keys:
@@ -236,7 +228,6 @@ def _array(variable: Any) -> Any:
 
 
 def _engine() -> BatchEngine:
-    """Return an engine with the services of the backend, if runhooks has them."""
     with suppress(ValueError):
         return BatchEngine(load_engine(keras.backend.backend()))
     return BatchEngine()

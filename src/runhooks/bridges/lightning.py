@@ -41,10 +41,7 @@ class _LightningValues(TorchValues):
         self._before = dict(self.metrics())
 
     def end_validation(self) -> dict[str, Any]:
-        """Return what a validation has logged; no batch changes those that are new.
-
-        A metric that a batch has logged by the same name has another value object then.
-        """
+        """Return what a validation has logged: new names, which no batch has, and new objects."""
         before, self._before = self._before, {}
         now = self.metrics()
         self._validated |= now.keys() - before.keys()
@@ -54,11 +51,8 @@ class _LightningValues(TorchValues):
 class Hooks(TorchLoopHooks, Callback):
     """Calls the hooks of a session in ``trainer.fit``; each batch is a run.
 
-    Hooks may fetch ``"loss"``, ``"metrics/train_loss"``, ``"learning_rate"``, and by their names in
-    the ``LightningModule``, ``"model/layer.weight"`` and others. ``docs/reference/bridges.md`` says
-    more of these, of steps, stops, errors and checkpoints.
-
-    Arguments and errors are those of ``LoopHooks``.
+    ``docs/reference/bridges.md`` says what hooks may fetch, and more of steps, stops, errors and
+    checkpoints. Arguments and errors are those of ``LoopHooks``.
     """
 
     exposes = _LightningValues

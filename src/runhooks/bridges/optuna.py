@@ -1,4 +1,4 @@
-"""``PruningHook``: reports a metric to Optuna, and ends the trial that Optuna gives up."""
+"""``PruningHook``: reports a metric to Optuna, and ends a pruned trial."""
 
 from __future__ import annotations
 
@@ -16,11 +16,8 @@ import optuna  # noqa: E402
 class PruningHook(MetricHook):
     """Reports a metric to an Optuna trial, and raises ``TrialPruned`` if Optuna prunes it.
 
-    The error passes through the session's ``with`` block, or the loop of a bridge, to the study.
-    The trial ends as after any error: ``end`` is not called on hooks, and no last checkpoint is
-    saved.
-
-        pruning = rh.bridges.optuna.PruningHook(trial, evaluation.metric("accuracy"))
+    The error passes through the session's ``with`` block, or the loop of a bridge, to the study, as
+    any error does: ``end`` is not called on hooks, and no last checkpoint is saved.
 
     Args:
         trial: The trial.

@@ -1,4 +1,4 @@
-"""``TorchBatchGraph``: what frameworks over PyTorch expose: modules, optimizers, gradients."""
+"""``TorchBatchGraph``: what frameworks over PyTorch expose."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class TorchValues(BatchValues):
         self._optimizers, self._rates = dict(optimizers), {}
 
     def keep_rates(self) -> None:
-        """Keep the rates of the batch: a scheduler may change them when it ends."""
+        """Keep the rates of the batch: a scheduler may change them."""
         self._rates = self._rates_of_all()
 
     def rates(self) -> dict[str, Any]:
@@ -85,10 +85,10 @@ class TorchValues(BatchValues):
 
 
 class TorchBatchGraph(BatchGraph):
-    """A graph of ``values``, and of what ``take`` gave it: parameters, gradients, activations.
+    """A graph of ``values``, and of parameters, gradients and activations, named as by rh.torch.
 
-    They are named as by ``rh.torch.Graph``. Gradients are as the optimizer was about to apply them,
-    or as the batch has left them if it called none.
+    Gradients are as the optimizer was about to apply them, or as the batch has left them if it
+    called none.
     """
 
     exposed: TorchValues
@@ -103,11 +103,11 @@ class TorchBatchGraph(BatchGraph):
         self._installed = ExitStack()
 
     def take(self, model: nn.Module | None, optimizers: Sequence[Optimizer]) -> None:
-        """Expose a model, as ``model``, and its optimizers, as ``optimizer``, ``optimizer_1``."""
+        """Expose these, as ``model``, and as ``optimizer``, ``optimizer_1``."""
         named = {f"optimizer_{i}" if i else "optimizer": it for i, it in enumerate(optimizers)}
         self._objects = TorchObjects({**({} if model is None else {"model": model}), **named})
         self.values.objects = ObjectTensors(self, self._objects)
-        # What was made of names may belong to the objects of before.
+        # They may belong to the objects of before.
         self._captures = {}
         self._checked.clear()
         self.planned_runs.clear()
@@ -147,8 +147,6 @@ def listed(optimizer: Optimizer | Iterable[Optimizer]) -> list[Optimizer]:
 
 
 class _AllTensors(BatchTensors):
-    """The values of batches first, then those of objects."""
-
     objects: ObjectTensors | None = None
 
     @property
@@ -166,8 +164,6 @@ class _AllTensors(BatchTensors):
 
 
 class _CapturingEngine(BatchEngine):
-    """Reads what was captured of ``objects()`` while the batch was made."""
-
     def __init__(self, objects: Callable[[], TorchObjects]) -> None:
         super().__init__(ENGINE)
         self._objects = objects
@@ -193,4 +189,4 @@ class _CapturingEngine(BatchEngine):
         return capturing
 
     def fetched(self, tensor: Tensor) -> Callable[[Any], Any]:
-        return ENGINE.own  # the next batch may change what the framework has returned
+        return ENGINE.own  # the next batch may change it

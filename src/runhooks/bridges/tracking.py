@@ -1,4 +1,4 @@
-"""``TrackingHook``: numbers of a session to a client of W&B, MLflow, Comet or Aim."""
+"""``TrackingHook``: numbers of a session to an experiment tracker."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from runhooks.trigger import Trigger, timer_of
 class TrackingHook(FetchingHook):
     """Fetches numbers at a cadence, and passes them to ``log`` with the global step.
 
-    ``log`` is the tracker's own function: ``wandb_run.log``, ``mlflow.log_metrics``,
-    ``comet_experiment.log_metrics``, ``aim_run.track``. Of several ranks, each calls it; with
-    ``chief_only_hooks``, the chief alone. Training waits for it. Close the client yourself.
+    Of several ranks, each calls it; with ``chief_only_hooks``, the chief alone. Close the client
+    yourself.
 
     Args:
-        log: Called as ``log(numbers, step=step)``, with a dict of numbers by name.
+        log: The tracker's own function, such as ``wandb_run.log``, called as ``log(numbers,
+            step=step)`` with a dict by name.
         tensors: Tensors, or their names: a dict by the name to log them under, or a list. What is
             None, as the loss of a batch that Lightning skips, is left out.
         every_n_steps: Log at the multiples of this number.

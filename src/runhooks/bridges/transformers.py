@@ -1,4 +1,4 @@
-"""``Hooks``: the hooks of a session as a callback of Hugging Face's ``Trainer``."""
+"""``Hooks``: the hooks of a session as a callback of ``Trainer``."""
 
 from __future__ import annotations
 
@@ -47,7 +47,6 @@ class _TrainerValues(TorchValues):
         return self.evaluated
 
     def take_evaluated(self, step: int, metrics: Mapping[str, Any]) -> None:
-        """Add the metrics of an evaluation to those of ``step``."""
         if step != self._evaluated_step:
             self.evaluated, self._evaluated_step = {}, step
         self.evaluated = {**self.evaluated, **metrics}
@@ -59,7 +58,7 @@ class _TrainerValues(TorchValues):
 
 
 def _listening(trainer: Trainer, losses: list[Any]) -> Callable[[], None]:
-    """Add to ``losses`` what ``training_step`` returns, which is trained; return what ends that."""
+    """Add to ``losses`` what ``training_step`` returns; return what ends that."""
     own, step = vars(trainer), trainer.training_step
     before = {name: it for name, it in own.items() if name == "training_step"}
 
@@ -77,7 +76,6 @@ def _listening(trainer: Trainer, losses: list[Any]) -> Callable[[], None]:
 
 
 def _trainer_of(state: TrainerState) -> Trainer | None:
-    """Return the trainer that calls with its ``state``."""
     frame = inspect.currentframe()
     while frame is not None:
         found = frame.f_locals.get("self")
@@ -90,13 +88,9 @@ def _trainer_of(state: TrainerState) -> Trainer | None:
 class Hooks(TorchLoopHooks, TrainerCallback, ExportableState):
     """Calls the hooks of a session in ``trainer.train()``; each update of the model is a run.
 
-    Hooks may fetch ``"loss"``, ``"metrics/eval_loss"``, ``"learning_rate"``, and
-    ``"model/layer.weight"`` and others. ``docs/reference/bridges.md`` says more of these, of steps,
-    stops, errors and checkpoints.
-
-    Add only one such callback to a trainer, with all hooks, and before any callback that evaluates.
-
-    Arguments and errors are those of ``LoopHooks``.
+    ``docs/reference/bridges.md`` says what hooks may fetch, and more of steps, stops, errors and
+    checkpoints. Add only one such callback to a trainer, with all hooks, and before any callback
+    that evaluates. Arguments and errors are those of ``LoopHooks``.
     """
 
     exposes = _TrainerValues
@@ -123,7 +117,7 @@ class Hooks(TorchLoopHooks, TrainerCallback, ExportableState):
         self._graph.take(kwargs["model"], [kwargs["optimizer"]])
         if self._loop.open(state.global_step):
             control.should_training_stop = True
-        # A checkpoint that was saved without this callback has no place for its states.
+        # A checkpoint saved without this callback has no place for it.
         state.stateful_callbacks[type(self).__name__] = self.state()
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

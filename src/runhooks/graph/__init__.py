@@ -1,7 +1,6 @@
-"""The deferred graph, its parts, and what runs need of it; ``base`` is the seam to frameworks.
+"""The deferred graph and its parts.
 
-As an attribute, ``runhooks.graph`` is the function ``rh.graph``; ``from runhooks.graph import
-Graph`` imports from this package.
+The attribute ``runhooks.graph`` is the function ``rh.graph``.
 """
 
 from runhooks.graph.base import GraphKeys, get_default_graph

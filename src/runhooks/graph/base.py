@@ -101,7 +101,7 @@ class Framework:
         return isinstance(error, AbortedError | UnavailableError)
 
     def leaves(self, value: Any) -> dict[str, Any]:
-        """Return the leaves by path: ``"layers/0/kernel"``, or ``""`` for a bare leaf."""
+        """Return the leaves by path, as ``"layers/0/kernel"``; ``""`` for a bare leaf."""
         return dict(walk(value, of=builtin_container_of))
 
     def constant(self, value: Any) -> Any:
@@ -129,7 +129,7 @@ class Framework:
     def start_profile(self, folder: Path, step: int) -> Callable[[], Path] | None:
         """Start the profiler, if any; return what stops it and returns the path of the profile.
 
-        ``folder`` exists; ``step`` is the first one. Raises RuntimeError if one is running already.
+        ``folder`` exists; ``step`` is the first one. RuntimeError: one is running already.
         """
         return None
 
@@ -144,7 +144,7 @@ class Framework:
     ) -> RunTrace | None:
         """Return what traces single runs in place of ``start_profile``, if anything does.
 
-        It writes files to ``folder``, and ``graph`` and events to the event file of ``output_dir``.
+        It writes to ``folder``, and ``graph`` and events to the event file of ``output_dir``.
         """
         return None
 
@@ -155,7 +155,7 @@ Place: TypeAlias = str | os.PathLike[str] | None
 class SessionOpener:
     """Opens sessions of the graphs that a framework runs itself: ``BaseGraph.opener``.
 
-    ``scaffold`` arguments are ``Scaffold`` objects, and sessions are ``RawSession`` objects.
+    A ``scaffold`` is a ``Scaffold``, a session a ``RawSession``.
     """
 
     #: The framework's own scaffold classes.
@@ -211,8 +211,8 @@ class SessionOpener:
 class Resized(NamedTuple):
     """What ``rank`` of ``size`` has to know of a checkpoint that ``saved`` ranks have saved.
 
-    Random states begin with ``seed``, the same on all. The arrays in ``differing``, which differed
-    between ranks, get the values of the chief.
+    Random states begin with ``seed``, the same on all. Arrays in ``differing``, which differed
+    between ranks, get the chief's values.
     """
 
     saved: int
@@ -230,7 +230,7 @@ class Resized(NamedTuple):
 #: The prefix of the names of the objects' states in a snapshot.
 OBJECT_STATES = "objects/"
 
-#: Objects of graphs of ``rh.torch``: states of random generators, and gradients not applied yet.
+#: Objects of graphs of ``rh.torch``: random generators, and gradients not applied yet.
 RANDOM_STATES, PENDING = "random", "gradients"
 
 #: The key of the versions of its classes in the state of a module.
@@ -241,7 +241,6 @@ STANDS_FOR_ARRAY = "runhooks.tensor"
 
 
 def stands_for_array(value: Any) -> bool:
-    """Return whether ``value``, in a state, stands for an array."""
     is_tuple = type(value) is tuple and len(value) in (2, 3)
     return is_tuple and type(value[0]) is str and value[0] == STANDS_FOR_ARRAY
 
@@ -269,8 +268,7 @@ class StatefulObjects(Protocol):
         """Return their arrays, named ``"<object>/<path>"``, and the rest of their states by object.
 
         ``into`` is as for ``Engine.to_host``, by name. For a ``share`` of several ranks, arrays of
-        which it writes a part are ``ShardedArray`` objects. Raises TypeError if a state holds a
-        value that cannot be saved.
+        which it writes a part are ``ShardedArray`` objects. TypeError: a state cannot be saved.
         """
 
     def is_spread(self, name: str) -> bool:
@@ -294,7 +292,7 @@ class StatefulObjects(Protocol):
         """Return a function that loads what ``save`` returned.
 
         ``arrays`` may be ``ArraySource`` objects; if ``is_given``, nothing else uses their memory.
-        ``only`` names the objects to load; None: all. Raises ValueError if the states do not fit.
+        ``only`` names the objects to load; None: all. ValueError: the states do not fit.
         """
 
     def read(self, name: str) -> dict[str, NDArray[Any]]:
@@ -303,7 +301,7 @@ class StatefulObjects(Protocol):
     def assigner(self, values: Mapping[str, Any]) -> Callable[[], None]:
         """Return a function that assigns ``values``, by the names that ``read`` returns.
 
-        Raises ValueError if nothing has a name, or if a value does not fit.
+        ValueError: nothing has a name, or a value does not fit.
         """
 
     def substituted(self, places: Mapping[str, str]) -> AbstractContextManager[None]:
@@ -312,8 +310,8 @@ class StatefulObjects(Protocol):
     def averages(self, name: str, parts: Collection[str]) -> Callable[[float], None]:
         """Keep moving averages of ``parts``, saved as ``"<name>/<part>"``; the same if asked again.
 
-        Return what moves them by a weight as of ``Engine.average``. Raises ValueError if nothing
-        has the name of a part, or if ``name`` is taken.
+        Return what moves them by a weight as of ``Engine.average``. ValueError: nothing has the
+        name of a part, or ``name`` is taken.
         """
 
 
@@ -346,7 +344,7 @@ class StepPart(Enum):
 class BaseGraph:
     """A graph as session layers and hooks see it: one of runhooks, or a framework's own.
 
-    Methods without a text here are those of ``Graph``.
+    Methods without a text are those of ``Graph``.
     """
 
     #: The current name scope with its "/"; "" if its framework keeps it.
@@ -361,7 +359,7 @@ class BaseGraph:
 
     @property
     def launched(self) -> Any:
-        """The graph object that its sessions have: this one, or a framework's own."""
+        """The graph object that its sessions have."""
         return self
 
     @property
@@ -379,10 +377,7 @@ class BaseGraph:
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
-        """Mark it as being run inside the ``with`` block.
-
-        If it was finalized inside, it can be added to again when its last user has left.
-        """
+        """Mark it as in use in the ``with`` block; its last user undoes a ``finalize`` inside."""
         if self._users == 0:
             self._is_final = self.finalized
         self._users += 1
@@ -414,7 +409,7 @@ class BaseGraph:
 
     @property
     def whose(self) -> str:
-        """The end of a message: whose it is, and how to have one of ours."""
+        """Whose it is, and what to do, as the end of a message."""
         framework = self.engine.title
         return (
             f"{framework}'s: build it with {framework}, or enter a graph of runhooks, with "
@@ -438,7 +433,7 @@ class BaseGraph:
         raise NotImplementedError
 
     def add_epoch_mean(self, tensor: Any, weight: Any, name: str | None) -> Any:
-        """Add a mean over the epoch as ``rh.epoch_mean`` does; TypeError: there is none."""
+        """As ``rh.epoch_mean``; TypeError: there is none."""
         raise self.not_ours(name or "epoch_mean")
 
     def resets_of(self, value: Any, update: Any) -> list[Any]:
@@ -459,7 +454,7 @@ class BaseGraph:
         raise NotImplementedError
 
     def elements_fed(self, key: Any) -> list[Any]:
-        """Return the tensors that ``key`` of a feed_dict stands for; raises as above."""
+        """Return the tensors that ``key`` of a feed_dict means; raises as ``as_graph_element``."""
         return [self.as_graph_element(key)]
 
     def add_to_collection(self, key: str, value: Any) -> None:
@@ -491,7 +486,6 @@ class BaseGraph:
         return False
 
     def preserved_objects(self) -> AbstractContextManager[None]:
-        """As ``StatefulObjects.preserved``, where there are such objects."""
         return nullcontext() if self.objects is None else self.objects.preserved()
 
 
@@ -506,7 +500,6 @@ _finders: list[Callable[[], BaseGraph | None]] = []
 
 @contextmanager
 def entered(graph: BaseGraph) -> Iterator[None]:
-    """Make ``graph`` the default graph of this thread inside the ``with`` block."""
     _stack.graphs.append(graph)
     try:
         yield
@@ -522,8 +515,8 @@ def find_default_graph_with(find: Callable[[], BaseGraph | None]) -> None:
 def get_default_graph() -> BaseGraph:
     """Return the graph of the innermost ``with graph.as_default()`` of this thread.
 
-    Outside any, it is the graph that TensorFlow is building; otherwise one graph on the python
-    engine that the whole process shares.
+    Outside any, it is the graph that TensorFlow is building, or else one on the python engine that
+    all threads share.
     """
     if _stack.graphs:
         return _stack.graphs[-1]

@@ -31,7 +31,7 @@ def create_global_step(graph: BaseGraph | None = None) -> Variable:
     """Create the global step, which starts at 0, in ``graph`` (None: the default graph).
 
     Raises:
-        ValueError: If it has one already.
+        ValueError: If it has one.
     """
     graph = graph or get_default_graph()
     if get_global_step(graph) is not None:
@@ -62,7 +62,7 @@ def global_step(sess: Any, global_step_tensor: Variable | None = None) -> int:
         global_step_tensor: As in ``tf.compat.v1``; any other tensor is fetched.
 
     Raises:
-        RuntimeError: If the graph has no global step.
+        RuntimeError: If there is none.
     """
     if global_step_tensor is not None and global_step_tensor is not get_global_step(sess.graph):
         return int(sess.run(global_step_tensor))
@@ -106,8 +106,8 @@ def placeholder_with_default(
 
     Args:
         default: An array, a number or a pytree of these. Do not change it afterwards.
-        shape: The shape of values that are fed, with None for any size. None: any.
-        name: The name of its operation; the tensor has ``":0"`` added.
+        shape: As for ``rh.placeholder``.
+        name: As for ``rh.placeholder``.
     """
     kind = "PlaceholderWithDefault"
     name = kind if name is None else check_name(name)
@@ -139,15 +139,15 @@ def call(
             among them afterwards.
         num_outputs: How many values ``fn`` returns, several as a tuple or list.
         name: The name of the operation; None: that of ``fn``.
-        **kwargs: As ``args``, by parameter name; ``functools.partial`` binds parameters called
-            ``num_outputs`` or ``name``.
+        **kwargs: As ``args``; bind parameters called ``num_outputs`` or ``name`` with
+            ``functools.partial``.
 
     Returns:
         A tensor; a tuple of tensors if ``num_outputs`` is above 1; the operation if it is 0.
 
     Raises:
         TypeError: If ``fn`` cannot be called; or, in a graph of a step, if one of ``args`` is the
-            name of a value instead of a tensor: pass ``graph[name]``.
+            name of a value: pass ``graph[name]``.
         ValueError: If ``num_outputs`` is negative.
     """
     if not callable(fn):
@@ -168,7 +168,7 @@ def call(
 
 
 def update(variable: Variable, fn: Callable[..., Any], *args: Any, name: str) -> Tensor:
-    """Return a tensor that, when run, sets ``variable`` to ``fn(variable, *args)``: ``UPDATE``."""
+    """Return a tensor that, when run, sets ``variable`` to ``fn(variable, *args)``."""
     op: Operation = variable.graph.add(UPDATE, fn, args, name=name, assigns=variable)
     return op.outputs[0]
 
@@ -186,11 +186,11 @@ def inputs(
     At its end, a run raises ``OutOfRangeError``, which ends a monitored loop normally. An element
     counts as drawn even if its run then raises.
 
-    A resumed session goes on where the checkpoint was saved, as ``docs/resume.md`` says. A
-    *stateful* source, with ``state_dict`` and ``load_state_dict``, or ``get_state`` and
-    ``set_state``, is given its state before it is iterated: one from the end of an epoch must give
-    no more elements of that epoch. Without a checkpoint, a session sets it, and random generators
-    that are attributes of the source, back to where they were when it was first opened.
+    A resumed session goes on as ``docs/resume.md`` says. A *stateful* source, with ``state_dict``
+    and ``load_state_dict``, or ``get_state`` and ``set_state``, is given its state before it is
+    iterated: one from the end of an epoch must give no more elements of that epoch. Without a
+    checkpoint, it and random generators that are its attributes go back to where they were at
+    first.
 
     Args:
         source: An iterable, which each session iterates again; a function without arguments that
@@ -208,8 +208,8 @@ def inputs(
 
     Raises:
         TypeError: If ``source`` cannot be iterated.
-        ValueError: If the graph has another ``steps_per_epoch``, or if ``epochs`` is given for an
-            iterator or a function of the step, which cannot be iterated twice.
+        ValueError: If the graph has another ``steps_per_epoch``, or ``epochs`` is given for an
+            iterator or a function of the step.
     """
     arguments.whole(num_outputs=num_outputs)
     source = checked_source("source", source, epochs)
@@ -246,7 +246,7 @@ def _check_own_place(graph: BaseGraph, source: Source) -> None:
 
 
 def set_steps_per_epoch(graph: BaseGraph, steps: int | None) -> None:
-    """Let so many ``steps``, if given, be an epoch of ``graph``; ValueError: it has others."""
+    """ValueError: the graph has others."""
     if steps is None:
         return
     arguments.whole(steps_per_epoch=steps)
@@ -262,7 +262,7 @@ def checked_source(
 ) -> Iterable[Any] | Callable[[int], Iterable[Any]]:
     """Return ``source`` for ``Source``: a function without arguments becomes an iterable.
 
-    Raises TypeError or ValueError if it is none, or ``epochs`` does not go with it.
+    TypeError or ValueError: it is none, or ``epochs`` does not go with it.
     """
     arguments.whole(epochs=epochs)
     if not callable(source) and not isinstance(source, Iterable):
@@ -305,7 +305,7 @@ def group(*operations: Tensor | Operation, name: str | None = None) -> Operation
     """Return an operation that runs all of ``operations``; fetching it gives None.
 
     Raises:
-        TypeError: For anything that is neither a tensor nor an operation.
+        TypeError: For anything else than tensors and operations.
     """
     for part in operations:
         if not isinstance(part, Tensor | Operation):

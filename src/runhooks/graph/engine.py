@@ -1,4 +1,4 @@
-"""``Engine``: a framework that computes graphs of runhooks; ``evaluate``, which helps it."""
+"""``Engine``: a framework that computes graphs of runhooks."""
 
 from __future__ import annotations
 
@@ -23,14 +23,12 @@ _MOST = 1000
 
 
 class Kept(dict[Key, Value]):
-    """A dict of what is made the first time that it is asked for."""
-
     def get_or_make(self, key: Any, make: Callable[[], Value]) -> Value:
         """Return the value of ``key``, made each time if that is unhashable."""
         try:
             return self[key]
         except (KeyError, TypeError):
-            pass  # or an error of make() would seem to come of this one
+            pass  # or make() would raise in its context
         value = make()
         with suppress(TypeError):
             self[key] = value
@@ -38,7 +36,7 @@ class Kept(dict[Key, Value]):
 
 
 class BoundedCache(Kept[Key, Value]):
-    """One that keeps the thousand items added last: a loop may ask for ever new ones."""
+    """One that keeps the thousand items added last."""
 
     def __setitem__(self, key: Key, value: Value) -> None:
         super().__setitem__(key, value)
@@ -57,9 +55,9 @@ class BoundBody:
     Attributes:
         step: Takes the parts of ``body.assigned`` and ``body.kept``, and the values of
             ``body.given``, one after the other. Returns a list of the new parts of
-            ``body.assigned``, and one thing more, which ``fetched`` takes. Changes nothing.
-            Raises ``AssignedError`` if it fails after old values were given up.
-        compilation: Whether there is something to ``log``: ``since`` is not None.
+            ``body.assigned``, and one thing more, which ``fetched`` takes. Changes nothing. Raises
+            ``AssignedError`` if it fails after old values were given up.
+        compilation: There is something to ``log`` if its ``since`` is not None.
     """
 
     def __init__(
@@ -103,7 +101,7 @@ class Engine(Framework):
     #: Whether a bound body gives up old values where ``body.donate`` allows it.
     donates: ClassVar[bool] = False
 
-    #: Whether ``form`` is there.
+    #: Whether it has ``form``.
     finds_forms: ClassVar[bool] = False
 
     #: Puts a value that was fed or drawn where the graph computes, if not None.
@@ -133,7 +131,7 @@ class Engine(Framework):
                 self.check_initial_leaf(name, path, leaf)
 
     def check_initial_leaf(self, name: str, path: str, leaf: Any) -> None:
-        """Raise TypeError if ``leaf`` is neither an array nor a number."""
+        """TypeError: ``leaf`` is neither an array nor a number."""
 
     def initial(self, name: str, value: Any) -> Any:
         """Return a copy of ``value`` as a variable holds it; TypeError: it is not of numbers."""
@@ -142,7 +140,7 @@ class Engine(Framework):
     def conform(self, name: str, old: Any, new: Any) -> Any:
         """Return ``new`` as a variable holds it.
 
-        Raises ValueError if its structure, shapes or dtypes differ from those of ``old``.
+        ValueError: its structure, shapes or dtypes differ from those of ``old``.
         """
         raise NotImplementedError
 
@@ -186,13 +184,13 @@ class Engine(Framework):
         return (sums[0] + sums[1]) / (sums[2] + sums[3])
 
     def integer(self, value: int) -> Any:
-        """Return an integer kept on the host as the engine takes it; OverflowError: too large."""
+        """Return an integer on the host as the engine takes it; OverflowError: too large."""
         return value
 
     def random_key(self, seed: int, stream: int, runs: Any) -> Any:
         """Return the random key of a run, before which ``runs``, as of ``integer``, have drawn one.
 
-        ``seed`` and ``stream``, which tells the keys of a graph apart, have 32 bits, unsigned.
+        ``seed`` and ``stream``, which tells the keys of a graph apart, are unsigned, of 32 bits.
         """
         raise NotImplementedError
 
@@ -216,7 +214,7 @@ class Engine(Framework):
         return ()
 
     def note_call(self, error: Exception, step: str, args: Mapping[str, Any]) -> None:
-        """Note what is known about an ``error`` of ``step``; ``args`` are all but its states."""
+        """Note what is known about an ``error`` of ``step``; ``args``: all but its states."""
 
     def check_distinct(self, values: Mapping[str, Any]) -> None:
         """Raise ValueError if two of ``values``, by name, share a part that is changed in place."""
@@ -234,8 +232,8 @@ class Engine(Framework):
     ) -> list[np.ndarray[Any, Any]]:
         """Return the leaves as NumPy arrays of their dtypes, in one batch; wait for the device.
 
-        With ``into``, an array or None for each leaf, later runs neither change what is returned
-        nor are slowed down by it: what must be copied is copied into these, where it fits.
+        With ``into``, an array or None for each leaf, later runs neither change the result nor are
+        slowed down by it: what must be copied is copied into these, where it fits.
         """
         return self.arrays.to_host(leaves, into)
 
@@ -264,7 +262,6 @@ class Engine(Framework):
         return self.arrays.histogram(values)
 
     def sum_of_squares(self, values: Any) -> Any:
-        """Return the sum of the squares of ``values``, computed where they are."""
         return self.arrays.sum_of_squares(values)
 
 
@@ -279,10 +276,7 @@ def register_engine(name: str, load: Callable[[], Engine]) -> None:
 
 
 def load_engine(name: str) -> Engine:
-    """Return the engine registered as ``name``, or raise ValueError.
-
-    Raises ImportError if its framework is not installed.
-    """
+    """Raise ValueError for an unknown name, ImportError if the framework is not installed."""
     if name not in _LOADERS:
         raise ValueError(f"engine must be one of {sorted(_LOADERS)}, got {name!r}")
     return _LOADERS[name]()
@@ -295,7 +289,7 @@ Conform = Callable[[str, Any, Any], Any]
 class Ready(NamedTuple):
     """An operation made ready to be evaluated.
 
-    ``read`` returns its arguments of the values of tensors; ``fn`` may be an engine's own;
+    ``read`` takes its arguments from the values of tensors; ``fn`` may be an engine's own;
     ``output`` is None unless it has just one.
     """
 
@@ -310,7 +304,7 @@ def ready(
     operations: Iterable[Operation],
     reader: Callable[[Operation], Callable[[Values], tuple[Any, ...]]] | None = None,
 ) -> list[Ready]:
-    """Make ``operations`` ready; ``reader`` returns what is used in place of ``read_args``."""
+    """Make ``operations`` ready; ``reader`` replaces ``read_args``."""
     return [
         Ready(
             op,
@@ -332,7 +326,7 @@ def evaluate(
 ) -> dict[Variable, Any]:
     """Put the outputs of ``operations``, in order, into ``values``, but for those that are there.
 
-    Return the new values of variables, of which ``variables`` has those from before the run.
+    Return the new values of variables; ``variables`` has those from before the run.
     """
     assigned: dict[Variable, Any] = {}
     for op, read, fn, variable, output in operations:
@@ -361,7 +355,7 @@ def note_operation(error: BaseException, op: Operation) -> None:
 
 
 def outputs_of(op: Operation, result: Any) -> tuple[Any, ...]:
-    """Return the value of each output of ``op``; ValueError: ``result`` has more or fewer."""
+    """ValueError: ``result`` has more or fewer values than ``op`` has outputs."""
     expected = len(op.outputs)
     if expected < 2:
         return (result,)[:expected]

@@ -1,4 +1,4 @@
-"""What the steps of an epoch add up to, and what starts anew with an epoch: in its first run."""
+"""What the steps of an epoch add up to, and what starts anew in its first run."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def epoch_mean(
         tensor: A tensor or its name: a single number in each step.
         weight: What a step counts: a tensor, its name, or a number. None: the length of the first
             array in the batch, if any.
-        name: The name of the mean; None: ``"epoch_mean/"`` and the name of ``tensor``.
+        name: The name of the mean; None: ``"epoch_mean/"`` and that of ``tensor``.
 
     Raises:
         ValueError: If nothing says when an epoch ends, or nothing is called ``tensor``. In a run,
             if the value is not a single number. On a ``tf.Graph``, if no operation both increases
-            the global step and computes all that ``tensor`` needs.
+            the global step and computes ``tensor``.
         RuntimeError: If the graph is finalized.
     """
     graph = get_default_graph()
@@ -101,8 +101,8 @@ def epoch_metrics(state: str, name: str | None = None) -> Tensor:
 
     Raises:
         ValueError: If nothing says when an epoch ends, or nothing is called ``state``.
-        TypeError: If it has no ``compute``, or neither ``reset`` nor ``empty``; this may
-            become known only in a run.
+        TypeError: If it has no ``compute``, or neither ``reset`` nor ``empty``; perhaps only in a
+            run.
         RuntimeError: If the graph is finalized.
     """
     graph, epoch = _graph_and_epoch("epoch_metrics")
@@ -119,7 +119,7 @@ def _metrics(graph: Graph, epoch: Tensor, state: str, name: str) -> Tensor:
         _check_metrics(state, found, "reset")
         if callable(keep := getattr(found, "persistent", None)):
             keep(True)  # or the state_dict of torchmetrics is empty
-        # Of torchmetrics, it gathers what the ranks have.
+        # Of torchmetrics, it gathers.
         op = graph.add(LATEST, found.compute, name=name, effect=Effect.GATHER)
         value: Tensor = op.outputs[0]
         reset = found.reset
@@ -136,12 +136,11 @@ def reset_each_epoch(state: str) -> None:
     """Give a state of the step its initial value again in each epoch, before its first step.
 
     Args:
-        state: The name of the state. A function that makes its first value may be called again,
-            and must return the same.
+        state: The name of the state. A function that makes its first value may be called again, and
+            must return the same.
 
     Raises:
-        ValueError: If nothing says when an epoch ends, or ``state`` is not a state that the step
-            takes and returns anew.
+        ValueError: If nothing says when an epoch ends, or the step does not return a new ``state``.
         RuntimeError: If the graph is finalized.
     """
     graph, epoch = _graph_and_epoch("reset_each_epoch")
@@ -152,7 +151,7 @@ def reset_each_epoch(state: str) -> None:
 
 
 def _reset_with(graph: Graph, epoch: Tensor, reset: Any) -> None:
-    """Let the first run of each epoch, which is then drawn in each step, do ``reset``."""
+    """Let the first run of each epoch do ``reset``; each step then draws the epoch."""
     graph.add_to_collection(GraphKeys.EPOCH_RESETS, reset)
     graph.add_to_collection(GraphKeys.STEP_UPDATES, epoch.op)
 
@@ -166,7 +165,6 @@ def _state(graph: Graph, state: str) -> Variable:
 
 
 def _so_far(graph: Graph, variable: Variable) -> Tensor:
-    """Return what ``variable`` is after the updates of this run."""
     name = f"{variable.op.name}/latest"
     op = graph.add(LATEST, lambda value: value, name=name, assigns=variable)
     graph.add_to_collection(GraphKeys.STEP_UPDATES, op)
@@ -192,7 +190,7 @@ def _tensor(graph: Graph, element: Tensor | str) -> Tensor:
 def _examples(graph: Graph, value: Tensor) -> Tensor | int:
     needed = needed_for(graph, value)  # all but placeholders
     data = graph.get_collection(GraphKeys.EPOCH_INPUT)
-    is_of_a_step = any(op.effect is Effect.STEP for op in needed)  # one of several may need no data
+    is_of_a_step = any(op.effect is Effect.STEP for op in needed)
     if data and (data[0] in needed or not is_of_a_step):
         batch = data[0].outputs
     else:

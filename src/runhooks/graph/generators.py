@@ -1,4 +1,4 @@
-"""Random generators of NumPy, Python and of loaders: found, and their states kept."""
+"""Random generators of NumPy, Python and of loaders, and their states."""
 
 from __future__ import annotations
 
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 class GeneratorState:
     """A random generator as an endless iterable that gives it, with a state.
 
-    Modules stand for the one that their functions share. Raises NotImplementedError for one without
-    a state.
+    A module stands for the one that its functions share. NotImplementedError: it has no state.
     """
 
     def __init__(self, generator: Generator | ModuleType) -> None:
@@ -49,15 +48,14 @@ def is_generator(value: Any) -> bool:
 
 
 def has_generator_state(value: Any) -> bool:
-    """Return whether ``value`` is such a generator, or a module that has one."""
     return is_generator(value) or any(value is module for module, _ in _kinds())
 
 
 def _kinds() -> Iterator[tuple[ModuleType, str]]:
-    # Importing them takes a while, and without them there are none.
+    # To import them takes a while; without them there are none.
     for module, *names in (("numpy.random", "Generator", "RandomState"), ("random", "Random")):
         if (found := sys.modules.get(module)) is not None:
-            defined = vars(found)  # not all of it, while another thread is importing the module
+            defined = vars(found)  # another thread may be importing the module
             yield from ((found, name) for name in names if name in defined)
 
 
@@ -76,7 +74,7 @@ States = dict[str, Any]
 
 
 class InputGenerators:
-    """The generators that programs share, and those of an iterable: ``own_generators``.
+    """The generators that programs share, and the ``own_generators`` of an iterable.
 
     A loader draws the order of an epoch when that begins. So a position holds, of those that have
     moved, the states at some moments: ``{"torch": {"epoch": ..., "first": ..., "now": ...}}``.
@@ -106,7 +104,6 @@ class InputGenerators:
         }
 
     def go_to(self, position: Mapping[str, States], moment: str = "now") -> None:
-        """Set those that ``position`` has to their states at ``moment``."""
         self._kept.update(position)
         for name, states in position.items():
             if name in self._access and moment in states:
@@ -135,17 +132,16 @@ def is_container(elements: object) -> TypeGuard[Iterable[Any]]:
 
 
 def generators_of(elements: Any) -> InputGenerators | None:
-    """Return the ``InputGenerators`` of ``elements``; None: a container draws nothing."""
+    """None: a container draws nothing."""
     return None if is_container(elements) else InputGenerators(elements)
 
 
 def shared_states() -> States:
-    """Return the states of the generators that programs share."""
     return {name: access.get() for name, access in _shared().items()}
 
 
 def have_moved(before: States) -> bool:
-    """Return whether somebody has drawn since ``shared_states`` returned ``before``."""
+    """Return whether somebody has drawn since ``before``, of ``shared_states``."""
     now = shared_states()
     return any(not _same(states, now[name]) for name, states in before.items())
 
@@ -164,7 +160,6 @@ def remembered_generators(others: Iterable[Any] = ()) -> Callable[[], None]:
 
 @contextmanager
 def generators_left_alone(others: Iterable[Any] = ()) -> Iterator[None]:
-    """Put the ``remembered_generators`` back after the ``with`` block."""
     put_back = remembered_generators(others)
     try:
         yield
@@ -173,7 +168,7 @@ def generators_left_alone(others: Iterable[Any] = ()) -> Iterator[None]:
 
 
 def called_ahead(make: Callable[[], Any]) -> Any:
-    """Return ``make()``, which will be called again: put the generators that it uses back."""
+    """Return ``make()``, and put the generators it uses back, as it will be called again."""
     with generators_left_alone(generators_used(make).values()):
         return make()
 
@@ -191,8 +186,8 @@ def holders(elements: Any) -> Iterator[tuple[str, Any]]:
 def generators_used(fn: Callable[..., Any]) -> dict[str, Any]:
     """Return the random generators among the variables that ``fn`` uses, and their attributes.
 
-    Those are the arguments of a ``partial``, the attributes of a method's object, and what ``fn``,
-    or a function of its module that it calls, closes over or finds there.
+    Those are arguments of a ``partial``, attributes of a method's object, and what ``fn``, or a
+    function of its module that it calls, closes over or finds there.
     """
     found: dict[str, Any] = {}
     waiting, seen = [fn], {id(fn)}
@@ -234,7 +229,7 @@ def _variables(fn: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _shared() -> dict[str, GeneratorAccess]:
-    import random  # takes a while, and few programs need it
+    import random  # takes a while
 
     found = {name: generator_state(it) for name, it in global_generators().items()}
     return {
@@ -248,7 +243,7 @@ def _access(value: Any) -> GeneratorAccess | None:
     if has_generator_state(value):
         try:
             state = GeneratorState(value)
-        except NotImplementedError:  # it has none, as a random.SystemRandom
+        except NotImplementedError:  # as a random.SystemRandom
             return None
         return GeneratorAccess(state.state_dict, state.load_state_dict)
     return generator_state(value)

@@ -1,4 +1,4 @@
-"""``Graph``: the operations of a computation, their names and collections, and their engine."""
+"""``Graph``: the operations of a computation, their names, collections and engine."""
 
 from __future__ import annotations
 
@@ -42,8 +42,6 @@ from runhooks.near_names import suggestion
 
 
 class _UniqueNames:
-    """Hands out names, adding ``_1``, ``_2`` to those that were handed out before."""
-
     def __init__(self) -> None:
         self._next: dict[str, int] = {}
 
@@ -60,7 +58,7 @@ class _UniqueNames:
 def step_not_named(
     graph: BaseGraph, fetches: Any, feed_keys: Iterable[Any]
 ) -> tuple[Operation, Operation] | None:
-    """Return a step that ``fetches`` make only by asking for an output of it, and that output."""
+    """Return a step that ``fetches`` make only by an output of it, and that output."""
     needed = needed_for(graph, fetches, feed_keys)
     steps = {op for op in needed if op.effect is Effect.STEP}
     if not steps:
@@ -81,14 +79,14 @@ class Graph(BaseGraph):
     """A deferred graph: you add operations, and the runs of a session compute them.
 
     Args:
-        engine: Its engine: ``"python"`` (NumPy, or any callable), ``"jax"``, ``"torch"``, or an
-            ``Engine`` of your own.
+        engine: ``"python"`` (NumPy, or any callable), ``"jax"``, ``"torch"``, or an ``Engine`` of
+            your own.
         steps_per_epoch: As for ``rh.inputs``.
 
     Raises:
         ValueError: If no engine has that name, or ``steps_per_epoch`` is below 1.
         TypeError: If ``engine`` is neither a name nor an ``Engine``.
-        ImportError: If the framework of the engine is not installed.
+        ImportError: If its framework is not installed.
     """
 
     def __init__(
@@ -97,7 +95,6 @@ class Graph(BaseGraph):
         self._engine = load_engine(engine) if isinstance(engine, str) else engine
         if not isinstance(self._engine, Engine):
             raise TypeError(f"engine must be the name of an engine or an Engine, got {engine!r}")
-        #: The planned runs of fetches and feeds.
         self.planned_runs: BoundedCache[Any, Any] = BoundedCache()
         #: What its engine shares between them.
         self.shared_by_runs: BoundedCache[Any, Any] = BoundedCache()
@@ -108,7 +105,6 @@ class Graph(BaseGraph):
         self._collections: dict[str, list[Any]] = {}
         self._names = _UniqueNames()
         self._tags = _UniqueNames()
-        #: The current name scope with its "/"; "" outside any.
         self.scope = ""
         self._finalized = False
         self._epoch: Operation | None = None
@@ -208,7 +204,7 @@ class Graph(BaseGraph):
             self.scope = outer
 
     def has_operation(self, name: str) -> bool:
-        """Return whether there is an operation of that name, whatever the current scope."""
+        """Return whether there is an operation of that full name."""
         return name in self._operations
 
     def unique_name(self, name: str) -> str:
@@ -216,7 +212,7 @@ class Graph(BaseGraph):
         return self._names.unique(self.scope + check_name(name))
 
     def unique_tag(self, name: str) -> str:
-        """Return ``name`` as ``unique_name``, unique among the tags of summaries."""
+        """As ``unique_name``, but unique among the tags of summaries."""
         return self._tags.unique(self.scope + check_name(name))
 
     def get_operations(self) -> list[Operation]:
@@ -243,7 +239,7 @@ class Graph(BaseGraph):
 
         Raises:
             ValueError: For an unknown name, and for an element of another graph.
-            TypeError: For anything that is not a tensor, operation or name.
+            TypeError: For anything else.
         """
         if isinstance(element, str):
             find = self.get_tensor_by_name if ":" in element else self.get_operation_by_name
@@ -315,7 +311,7 @@ class Graph(BaseGraph):
             return UNKNOWN
         fn = op.fn
         if isinstance(fn, Part):
-            with suppress(Exception):  # for a part of an array, which has to be computed
+            with suppress(Exception):  # a part of an array has to be computed
                 return fn(*op.read_args(forms))
         try:
             with generators_left_alone():  # the run that traces it draws as the user's own would
@@ -418,19 +414,19 @@ def own_graph(graph: BaseGraph | None = None) -> Graph:
 
 
 def name_scope(name: str) -> AbstractContextManager[str]:
-    """Prefix names in the default graph with ``name`` inside the ``with`` block."""
+    """As ``Graph.name_scope``, in the default graph."""
     return get_default_graph().name_scope(name)
 
 
 def random_key(seed: int = 0, name: str | None = None) -> Tensor:
     """Return a tensor that is a fresh random key in each run that needs it.
 
-    On the jax engine it is a typed key, as from ``jax.random.key``; on the python engine a
-    ``numpy.random.Generator``; on the torch engine a ``torch.Generator`` of the default device.
+    Depending on the engine, it is a typed key, as from ``jax.random.key``, a
+    ``numpy.random.Generator``, or a ``torch.Generator`` of the default device.
 
-    All functions that take it in one run get the same: give each its own ``random_key``, or split
-    the key. Keys depend on the seed, the name, and how many runs have drawn one without an error: a
-    count that checkpoints hold as the variable ``<name>/runs``.
+    All functions that take it in one run get the same: give each its own, or split the key. Keys
+    depend on the seed, the name, and how many runs have drawn one without an error: a count that
+    checkpoints hold as the variable ``<name>/runs``.
 
     Args:
         seed: An unsigned integer of 32 bits.

@@ -1,4 +1,4 @@
-"""``ValueGraph``: a graph in which whatever has a name can be fetched by it; ``StepValues``."""
+"""``ValueGraph``: a graph whose values can be fetched by name; ``StepValues``: those of a step."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _INSIDE = ("Assign", "AssignAdd", "Call", "Step")
 class NamedValues(ABC):
     """Values that have a name, beside the operations of a graph.
 
-    They are made when they are asked for, and not added to the graph, which may be finalized.
+    They are made when they are asked for, and not added to the graph, which may be final.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -77,7 +77,6 @@ class NamedValues(ABC):
     def part(
         self, name: str, path: str, whole: Tensor, missing: Callable[[Any], Exception]
     ) -> Operation:
-        """Return an operation that has what is at ``path`` below ``whole``."""
         # Behind what it needs, before what is added later, and the same in each process.
         number = whole.op.number + (zlib.crc32(name.encode()) + 1) / 2**33
         return Operation(
@@ -97,7 +96,7 @@ class NamedValues(ABC):
         return False
 
     def check_text(self, text: str) -> None:
-        """Raise TypeError if ``text``, which a function is to be called with, names a value."""
+        """Raise TypeError if ``text``, an argument of a call, names a value."""
         if self.comes_first(text):
             raise TypeError(
                 f"{text!r} is the name of a tensor: give graph[{text!r}]; or for the text itself, "
@@ -145,7 +144,7 @@ class ValueGraph(Graph):
             try:
                 yield
             finally:
-                # Hooks that are gone have asked for them.
+                # Hooks that are gone wanted them.
                 self.forget({op.name for op in self.values.operations} - before)
 
     def is_defaulted(self, name: str) -> bool:
@@ -175,7 +174,6 @@ class ValueGraph(Graph):
 
 
 def to_feed(parameter: str) -> str:
-    """Return how to feed a parameter that has a default, as the end of a message."""
     return (
         f": a parameter with a default is no tensor. To feed it, give the graph {parameter}="
         "lambda: rh.placeholder_with_default(...)"
@@ -189,7 +187,7 @@ OUTPUTS = ""
 class StepValues(NamedValues):
     """The values of a step: ``"state/params/w"`` of an argument, ``"grads/w"`` of an output.
 
-    What there is becomes known in the first call or trace of the step, by ``learn``.
+    ``learn`` gets them in the first call or trace of the step.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -197,17 +195,17 @@ class StepValues(NamedValues):
         self._step = ""
         self._outputs: Tensor | None = None
         self._paths: dict[str, frozenset[str]] = {}
-        self._texts: list[str] = []  # that functions are called with
+        self._texts: list[str] = []  # arguments of functions
 
     def add_outputs(self, step: str, outputs: Tensor) -> None:
-        """Let the names in ``outputs``, a dict, mean its values, also as ``"<step>/<name>"``."""
+        """Let names in ``outputs``, a dict, mean its values, also as ``"<step>/<name>"``."""
         self._step, self._outputs = step, outputs
 
     def learn(self, values: Mapping[str, Any]) -> None:
         """Note what there is in ``values``, the arguments and outputs of the step by name.
 
-        Raises ValueError if a name that was asked for is not there, and TypeError if a function is
-        called with such a name in place of its tensor.
+        ValueError: a name that was asked for is not there; TypeError: a function is called with
+        such a name in place of its tensor.
         """
         children = self._graph.engine.children
         for name in values.keys() - self._paths.keys():
@@ -246,7 +244,6 @@ class StepValues(NamedValues):
         return self.part(name, path, whole, partial(self._missing, name))
 
     def _place(self, name: str) -> tuple[str, str]:
-        """Return the argument that has ``name``, or OUTPUTS, and its path there."""
         owner, _, path = name.partition("/")
         if owner == self._step and path:
             return OUTPUTS, path
@@ -255,7 +252,6 @@ class StepValues(NamedValues):
         return OUTPUTS, name
 
     def _is_whole(self, owner: str) -> bool:
-        """Return whether ``owner`` is an argument, or an operation whose value has parts."""
         if owner not in self._given and self._graph.has_operation(owner):
             op = self._graph.get_operation_by_name(owner)
             if op.type in ("Call", "Variable") and len(op.outputs) == 1:

@@ -1,4 +1,4 @@
-"""Nested structures of tensors, as fetches are given: lists, tuples, named tuples and dicts."""
+"""Nested structures of tensors, as fetches are given."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _LEAVES = (Tensor, Operation, str)
 #: Python could not walk more.
 _MOST_LEVELS = 256
 
-#: Python can parse some two hundred nested brackets.
+#: Python can parse about 200 nested brackets.
 _MOST_NESTED = 50
 
 
 class FetchList(list[Any]):
-    """A copy of what the ``parties`` of a run ask for; its ``structure_key`` is computed once."""
+    """A copy of what the ``parties`` of a run ask for, and its ``structure_key``."""
 
     __slots__ = ("key", "parties")
 
@@ -34,7 +34,7 @@ class FetchList(list[Any]):
 
 
 class KnownFetches:
-    """Fetches that were asked for, which are recognized faster by this than by a key.
+    """Fetches that were asked for: recognized faster than by a key.
 
     Whatever is ``leaf`` is the same, but only the items can tell if it is this object itself.
     """
@@ -53,7 +53,7 @@ class KnownFetches:
         self.leaf = fetches if is_leaf else self
 
     def is_the_same_as(self, fetches: Any) -> bool:
-        """Return whether ``fetches`` are the same. False: they may be, in another spelling."""
+        """False: they may be the same, in another spelling."""
         if fetches is self.leaf:
             return True
         known = self._items
@@ -94,7 +94,6 @@ def leaves(structure: Any) -> Iterator[Any]:
 
 
 def tensors(structure: Any) -> tuple[Tensor, ...]:
-    """Return the tensors among the leaves, each once, in order."""
     return tuple(dict.fromkeys(leaf for leaf in leaves(structure) if isinstance(leaf, Tensor)))
 
 
@@ -104,7 +103,7 @@ def reader(
     """Return a function of values: the structure, with ``values[key(leaf)]`` for each ``kind``."""
     if isinstance(structure, kind):
         return itemgetter(key(structure))
-    # Every step calls it, so it is one expression of Python that walks no structure.
+    # One expression of Python: every step calls it.
     names: dict[str, Any] = {}
 
     def named(value: Any) -> str:
@@ -131,7 +130,7 @@ def reader(
 
 
 def args_reader(args: tuple[Any, ...]) -> Callable[[Values], tuple[Any, ...]]:
-    """As ``reader``, but an argument without tensors is passed on as it is."""
+    """As ``reader``, but arguments without tensors are passed on as they are."""
     if args and all(isinstance(arg, Tensor) for arg in args):
         return itemgetter(*args) if len(args) > 1 else lambda values: (values[args[0]],)
     readers = [reader(arg) if tensors(arg) else partial(_as_it_is, arg) for arg in args]

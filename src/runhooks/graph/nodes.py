@@ -1,4 +1,4 @@
-"""``Tensor``, ``Operation`` and ``Variable``: the nodes of a deferred graph."""
+"""``Tensor``, ``Operation`` and ``Variable``: the nodes of a graph."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def check_name(name: str) -> str:
 
 
 def cleaned_name(name: str, otherwise: str) -> str:
-    """Return ``name`` with invalid characters replaced; ``otherwise`` if nothing is left."""
+    """Return ``name`` with invalid characters replaced, or ``otherwise`` if nothing is left."""
     return _INVALID_CHARACTER.sub("_", name).lstrip("_-/>\\") or otherwise
 
 
@@ -52,7 +52,7 @@ INSTEAD = {
 }
 
 
-#: Returns the parts of a value one level down, by key; none of a leaf.
+#: The parts of a value one level down, by key; none of a leaf.
 Children: TypeAlias = Callable[[Any], Mapping[str, Any]]
 
 
@@ -70,8 +70,6 @@ class Part:
 
 @dataclass(slots=True, eq=False)
 class Item(Part):
-    """Takes an item of a value; ``place`` is where it was asked for."""
-
     tensor: str
     place: str
 
@@ -88,7 +86,7 @@ class Item(Part):
 
 @dataclass(slots=True, eq=False)
 class Below(Part):
-    """Takes what stands at a path below a value, as ``"dense/kernel"``, or raises ``missing``."""
+    """Takes what is at a path below a value, as ``"dense/kernel"``, or raises ``missing``."""
 
     path: str
     children: Children
@@ -109,7 +107,7 @@ def _at(path: str, value: Any, children: Children) -> Iterator[Any]:
 
 
 def paths_below(value: Any, children: Children) -> Iterator[str]:
-    """Yield the paths of all that is below ``value``, containers first."""
+    """Yield the paths of all below ``value``, containers first."""
     for key, child in children(value).items():
         yield key
         yield from (f"{key}/{path}" for path in paths_below(child, children))
@@ -203,7 +201,7 @@ class Tensor:
 
     @property
     def __jax_array__(self) -> NoReturn:
-        # JAX puts a page of its own in place of a TypeError.
+        # JAX replaces a TypeError.
         raise ValueError(self._not_an_array())
 
     def _not_an_array(self) -> str:
@@ -226,7 +224,7 @@ class Tensor:
         return _apply(self.graph, "GetItem", fn, self, key, name=self._item_name(key))
 
     def _item_name(self, key: Any) -> str:
-        # What is read of objects has such names already: "model/conv1.weight".
+        # What is read of objects has such names already.
         if not isinstance(key, str | int) or self.op.effect in READS_OBJECTS:
             return ""
         name = cleaned_name(str(key), "")
@@ -251,7 +249,6 @@ class Tensor:
 
 
 def _line_of_caller() -> str:
-    """Return the file and line of the program that called into this file."""
     frame = inspect.currentframe()
     while frame is not None and frame.f_code.co_filename == __file__:
         frame = frame.f_back
@@ -259,7 +256,7 @@ def _line_of_caller() -> str:
 
 
 class Placement(Enum):
-    """Where an operation may be computed."""
+    """Where an operation is computed."""
 
     ENGINE = "engine"  # the user's functions
     HOST = "host"  # inputs, summaries, the global step
@@ -280,16 +277,13 @@ class Effect(Enum):
 
 CAPTURES = frozenset({Effect.CAPTURE, Effect.STEP_CAPTURE})
 
-#: The effects of operations whose value comes from the objects.
 READS_OBJECTS = CAPTURES | {Effect.READ}
 
 
-#: The type of an assignment by a function of ours: engines neither copy its arguments nor check its
-#: result.
+#: An assignment by a function of ours: engines neither copy its arguments nor check its result.
 UPDATE = "Update"
 
-#: The type of an operation that reads a state after all updates of the run; an ``UPDATE`` that
-#: changes nothing if it assigns a variable.
+#: Reads a state after all updates of the run; an ``UPDATE`` that changes nothing if it assigns.
 LATEST = "Latest"
 
 
@@ -298,8 +292,8 @@ class Operation:
     """A node: a function of tensors and constants, with a name that is unique in its graph.
 
     ``type`` says what it is ("Call", "Add", "Placeholder"). ``fn``, if there is anything to
-    compute, takes ``args`` as ``read_args`` reads them, behind the old value of the variable that
-    it ``assigns``. ``number`` orders the operations of the graph: inputs have lower ones.
+    compute, takes ``args`` as ``read_args`` reads them, behind the old value of the variable it
+    ``assigns``. ``number`` orders the operations of the graph: inputs have lower ones.
     """
 
     graph: BaseGraph
@@ -331,14 +325,14 @@ class Variable(Tensor):
     As a tensor, it is the value from before the run.
 
     Args:
-        initial_value: An array, a number or a pytree of these, or a function without arguments
-            that returns one: it is called at each start, also if a checkpoint is then restored.
+        initial_value: An array, a number or a pytree of these, or a function without arguments that
+            returns one: it is called at each start, also if a checkpoint is then restored.
             Structure, shapes and dtypes never change. Do not change an array afterwards.
         name: The name of its operation; made unique.
         trainable: Whether it joins ``GraphKeys.TRAINABLE_VARIABLES``, if ``collections`` is None.
-        collections: The collections it joins; None: ``[GraphKeys.GLOBAL_VARIABLES]``. One in
+        collections: Those it joins; None: ``[GraphKeys.GLOBAL_VARIABLES]``. One in
             ``[GraphKeys.LOCAL_VARIABLES]`` is not saved.
-        on_host: Whether it is an integer that sessions keep on the host, like the global step.
+        on_host: Whether it is an integer on the host, like the global step.
     """
 
     __slots__ = ("initial_value", "on_host")

@@ -1,4 +1,4 @@
-"""``Passes``: the way through an iterable, epoch after epoch, and the position on it."""
+"""``Passes``: the way through an iterable, epoch after epoch."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class EndedByError(StopIteration):
 class Passes:
     """Draws from ``elements`` up to ``epochs`` times, of which ``done`` are done.
 
-    ``is_between``: the next has yet to begin. ``random``: the states of ``generators`` to go to.
+    ``is_between``: the next has yet to begin. ``random``: states for ``generators``.
     """
 
     _name: str
@@ -65,7 +65,7 @@ class Passes:
 
     def __post_init__(self, is_between: bool) -> None:
         self._count = Count()
-        self._failed: list[int] = []  # the numbers of those in this epoch that were an error
+        self._failed: list[int] = []  # the numbers of errors in this epoch
         self._has_failed = False  # the last one was, and counts once the program goes on
         self._last_error: str | None = None
         self._goes_by_count = False
@@ -73,13 +73,13 @@ class Passes:
         self.length = length_of(self._elements)  # of this epoch
         self.warns_if_empty = False
         self._has_warned_of_length = False
-        self.failure: str | None = None  # why there are no more, if an error has ended this epoch
+        self.failure: str | None = None  # how an error has ended this epoch
         self.others_go_by_length = False  # fewer elements are an error
         self._is_whole = True  # all elements of this epoch were counted here
         elements, keeper, generators = self._elements, self._own_keeper, self._generators
         if generators is not None and self._random:
             if keeper is None and self._done and getattr(elements, "persistent_workers", False):
-                iter(elements)  # workers were started, and their seed drawn, in the first epoch
+                iter(elements)  # the first epoch started workers and drew their seed
                 _warn_of_order(elements)
             generators.go_to(self._random, "epoch")
             generators.note("epoch")
@@ -88,7 +88,6 @@ class Passes:
 
     @property
     def keeper(self) -> Keeper | None:
-        """What knows the position in this epoch."""
         if self._goes_by_count:
             return None
         own, of_iterator = self._own_keeper, keeper_of(self._iterator)
@@ -108,19 +107,19 @@ class Passes:
 
     @property
     def next_is_last(self) -> bool:
-        """Whether the next element is the last one of this epoch, by a look behind it."""
+        """Whether the next element is the last of this epoch, by a look behind it."""
         self.look_ahead(2)
         return len(self._ahead) == 2 and self._ahead[1].is_end
 
     def go_by_count(self, count: Count) -> None:
-        """Let ``count``, the number of elements of this epoch, be its position."""
+        """Let ``count``, of the elements of this epoch, be its position."""
         self._count, self._goes_by_count = count, True
 
     def skip(self, elements: int, failed: Collection[int] = (), ahead: int = 0) -> None:
         """Draw so many ``elements``, or as many as this epoch has; look ``ahead``, as before.
 
-        Raises the errors of those whose numbers are not in ``failed``, and RuntimeError if the
-        iterator has ended with one, and elements are missing.
+        Raises errors whose numbers are not in ``failed``, and RuntimeError if the iterator has
+        ended with one, and elements are missing.
         """
         generators = self._generators
         if generators is not None and elements:
@@ -160,7 +159,7 @@ class Passes:
             generators.go_to(self._random)
 
     def note_drawn(self, elements: int) -> None:
-        """Note that so many ``elements`` of this epoch were drawn before it was opened here."""
+        """Note that so many ``elements`` of this epoch were drawn before."""
         self._count.elements = elements
         self._is_whole = not elements
 
@@ -184,7 +183,7 @@ class Passes:
         if keeper is None and not self._goes_by_count and self._epochs == 1:
             return None
         if self._goes_by_count and self._found_end:
-            # Not to be looked for again: the data may have another length then.
+            # Not to be looked for again, in data of another length.
             told: dict[str, Any] = {"ended": True, "drawn": 0, "epoch": self._done + 1}
         else:
             told = self._place(keeper)
@@ -203,7 +202,7 @@ class Passes:
         # Where an iterator has ended, the next one does not begin.
         if keeper is not None and (keeper is self._own_keeper or not has_ended):
             told["state"] = self._ahead[0].place if self._ahead else keeper.save()
-            told["drawn"] += self._has_failed  # it has gone behind an error by itself
+            told["drawn"] += self._has_failed  # it has gone behind an error
             if self._first is not None:
                 told["first"] = self._first
         if self._ahead:
@@ -235,7 +234,7 @@ class Passes:
         if self._iterator is None and self._done != self._epochs:
             self._begin_elements()
         elif self.progress.is_at_end:
-            self.look_ahead(1)  # the length that a loader tells may be too small
+            self.look_ahead(1)  # a loader may tell too small a length
             if self._ahead and self._ahead[0].is_end:
                 self._ahead.clear()
                 if self._end_epoch():
@@ -263,7 +262,7 @@ class Passes:
         while self._end_epoch():
             with suppress(StopIteration):
                 return self._element()
-            if self._epochs is None:  # what is empty now may be so for ever
+            if self._epochs is None:  # it may be empty for ever
                 break
         raise self._end()
 
@@ -271,7 +270,7 @@ class Passes:
         return StopIteration() if self.failure is None else EndedByError(self.failure)
 
     def _end_epoch(self) -> bool:
-        """Return whether there is another epoch, which is yet to begin."""
+        """Return whether another epoch is yet to begin."""
         if self.length is not None and self._count.elements < self.length:
             if self.others_go_by_length:
                 raise RuntimeError(
@@ -299,13 +298,12 @@ class Passes:
             self._note_end()
             raise
         except Exception as error:
-            self._last_error = described(error)  # the error itself would keep what it has seen
+            self._last_error = described(error)  # the error would keep its frames
             raise
         self._last_error = None
         return element
 
     def _note_end(self) -> None:
-        """Warn if an error has ended this epoch: the program has caught it to go on."""
         if self._last_error is None or self._count.elements == self.length:
             return
         self.failure = f"ended after it raised {self._last_error}"
@@ -344,13 +342,13 @@ class Passes:
             for holder in _epoch_holders(self._elements):
                 holder.set_epoch(self._done)
         self.length = length_of(self._elements)
-        if is_container(self._elements):  # a hook that acts at the end may add what comes next
+        if is_container(self._elements):  # a hook may add to it at the end
             return islice(self._elements, self.length)
         return iter(self._elements)
 
 
 class Progress(NamedTuple):
-    """How far an input has come: epochs ``done``, and elements ``drawn`` in the present one.
+    """Epochs ``done``, and elements ``drawn`` in the present one.
 
     ``length``: how many that has, if known. ``found_end``: a look ahead found no further one.
     """
@@ -371,7 +369,7 @@ class Progress(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Ahead:
-    """The next element, or an error in its place, drawn before a run asks for it.
+    """An element, or an error in its place, drawn before a run asks for it.
 
     ``place`` is the state of a stateful input before that, ``random`` that of generators.
     """
@@ -406,14 +404,12 @@ def length_of(elements: Any) -> int | None:
 
 
 def _epoch_holders(elements: Any) -> list[Any]:
-    """Return the objects that shuffle by an epoch: a loader, or its samplers and data set."""
     outer, *inner = [it for _, it in holders(elements)]
     found = [it for it in inner if callable(getattr(it, "set_epoch", None))]
     return [outer] if callable(getattr(outer, "set_epoch", None)) else found
 
 
 def _warn_of_order(loader: Any) -> None:
-    """Warn if workers draw the order of ``loader`` themselves."""
     kinds = [kind.__name__ for _, it in holders(loader) for kind in type(it).__mro__]
     if "IterableDataset" in kinds:
         _log.warning(

@@ -1,6 +1,6 @@
-"""``Plan``: the operations that fetches and feeds need, and who computes them.
+"""``Plan``: what fetches and feeds need, and who computes it.
 
-The host draws from the inputs and computes the head, the engine the body, and the host the tail.
+The host draws from the inputs and computes the head, the engine the body, the host the tail.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ AnyTensor = TypeVar("AnyTensor", bound=Tensor)
 
 @dataclass(frozen=True)
 class Party:
-    """What the caller of a run or a hook needs of the body, or the host's tail does for it."""
+    """What the caller of a run, a hook, or the tail for one of them, needs of the body."""
 
     operations: tuple[Operation, ...]
     fetches: tuple[Tensor, ...]
@@ -134,7 +134,6 @@ class Body:
 def part_of(
     body: Body, operations: Iterable[Operation], fetches: Iterable[Tensor], *, donate: bool = False
 ) -> Body:
-    """Return the body of some ``operations`` of ``body``, in its order."""
     kept = tuple(operations)
     known, made = set(body.given), _outputs(kept)
     taken = _inputs(kept).union(fetches)
@@ -155,7 +154,7 @@ class Plan:
     """One run: what is fed, in the order of the feed_dict, drawn and computed.
 
     ``counters`` are the variables on the host that are read. ``result`` is the structure of the
-    fetches, with None for operations; ``fetches`` are the tensors in it.
+    fetches, with None for operations; ``fetches`` are its tensors.
     """
 
     feeds: tuple[Tensor, ...]
@@ -171,8 +170,8 @@ class Plan:
 def make_plan(graph: BaseGraph, fetches: Any, feed_keys: Iterable[Any]) -> Plan:
     """Return the plan of a run of ``fetches`` in which the tensors ``feed_keys`` are fed.
 
-    Raises TypeError for what cannot be fetched or fed; ValueError for an unknown name, an element
-    of another graph, a tensor that is fed twice and a placeholder that is not.
+    TypeError: something cannot be fetched or fed. ValueError: an unknown name, an element of
+    another graph, a tensor that is fed twice, a placeholder that is not.
     """
     keys = tuple(feed_keys)
     try:
@@ -282,7 +281,6 @@ def _needed(elements: Iterable[Tensor | Operation], fed: set[Tensor]) -> list[Op
 def _needed_in_run(
     graph: BaseGraph, elements: Iterable[Tensor | Operation], fed: set[Tensor]
 ) -> list[Operation]:
-    """Return what ``elements`` need, and the updates that go with their step."""
     elements = list(elements)
     needed = _needed(elements, fed)
     updates = graph.get_collection(GraphKeys.STEP_UPDATES)
@@ -332,7 +330,7 @@ def _outputs(operations: Iterable[Operation]) -> set[Tensor]:
 
 
 def _ordered(tensors: Iterable[AnyTensor]) -> tuple[AnyTensor, ...]:
-    # Whatever was asked first, equal bodies are compiled once.
+    # Equal bodies are compiled once.
     return tuple(sorted(tensors, key=lambda t: (t.op.number, t.index)))
 
 
@@ -375,8 +373,8 @@ def core_of(body: Body) -> Body | None:
     """Return what ``body`` computes for the first party that assigns variables: a training step.
 
     It has all that this party asks for, but for parts of what calls return, and other parties'
-    assignments to variables that several assign. Its fetches are the values of variables, and
-    arithmetic, that the party asks for.
+    assignments to variables that several assign. Its fetches are the values of
+    variables, and arithmetic, that the party asks for.
     """
     first = stepping_party(body)
     if first is None:
@@ -402,20 +400,19 @@ def is_arithmetic(op: Operation) -> bool:
 
 
 def _is_of_variable(tensor: Tensor) -> bool:
-    """Return whether it is a variable, a new value of one, or a part of these."""
+    """Return whether it is a variable, its new value, or a part of these."""
     while isinstance(tensor.op.fn, Part):
         tensor = tensor.op.inputs[0]
     return isinstance(tensor, Variable) or tensor.op.assigns is not None
 
 
 def _is_result(tensor: Tensor, taken: set[Tensor]) -> bool:
-    """Return whether it is arithmetic that only this party needs."""
     is_part = isinstance(tensor.op.fn, Part)
     return is_arithmetic(tensor.op) and not is_part and tensor not in taken
 
 
 def _shared_assignments(parties: Iterable[Party], kept: set[Operation]) -> set[Operation]:
-    """Return assignments that must be in the core beside ``kept``, to keep their order."""
+    """Return assignments to have in the core beside ``kept``, to keep their order."""
     assigned = _assigned(kept)
     missing = [set(_assignments(party.operations)) - kept for party in parties]
     asking = Counter(variable for ops in missing for variable in _assigned(ops))

@@ -1,7 +1,7 @@
 """``Source``, where an input draws from, and ``Epochs``, which says when one ends.
 
-That is with the last element of the first input, if that is iterable again; or every
-``steps_per_epoch`` steps, if the program gives that number.
+An epoch ends with the last element of the first input, if that is iterable again, or after
+``steps_per_epoch`` steps, if given.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ EPOCH = "epoch"
 
 
 class FunctionIterable:
-    """What ``fn`` returns, called in each iteration; the generators that it uses are attributes."""
+    """What ``fn`` returns in each iteration; the generators that it uses are attributes."""
 
     def __init__(self, fn: Callable[[], Iterable[Any]]) -> None:
         vars(self).update(generators_used(fn))
@@ -48,8 +48,8 @@ class Source:
     """The source of an input: an iterable, or a function of the step that returns one.
 
     Its position is that of the iterable, the function's result or the iterator, if one of these is
-    stateful, else the number of elements drawn. ``epochs`` is None for ever. ``arrange`` makes of
-    an element what is drawn.
+    stateful, else the number of elements drawn. ``epochs``: None for ever. ``arrange`` makes of an
+    element what is drawn.
     """
 
     def __init__(
@@ -61,13 +61,13 @@ class Source:
         self._source = source
         self.epochs = epochs
         self._arrange = arrange
-        self._first: tuple[Any, Any] | None = None  # what was stateful, and where
+        self._first: tuple[Any, Any] | None = None  # what was stateful, where
         self._own: dict[str, Any] | None = None  # states of generators at first
         # What an iterator has given cannot be had again: counted across sessions.
         self._given = Count() if isinstance(source, Iterator) else None
 
     def begin(self) -> None:
-        """Put the generators that belong to it back, for another session."""
+        """Put its own generators back, for another session."""
         own = own_generators(self._source)
         if self._own is None:
             self._own = {name: it.get() for name, it in own.items()}
@@ -78,7 +78,7 @@ class Source:
         """Return the input, open at ``position``, one of an ``OpenInput``.
 
         None: a stateful iterable goes back to where it was first. A function is called with
-        ``step``, the global step. Raises whatever the source raises.
+        ``step``. Raises whatever the source raises.
         """
         known = position or {}
         done, drawn = known.get("epoch", 0), known.get("drawn", 0)
@@ -126,16 +126,13 @@ class Source:
 
     @property
     def is_generator(self) -> bool:
-        """Whether it gives a random generator instead of data."""
         return isinstance(self._source, GeneratorState)
 
     def shares_place(self, other: Source) -> bool:
-        """Return whether both are one stateful object."""
         return self._source is other._source and keeper_of(self._source) is not None
 
     @property
     def has_epochs(self) -> bool:
-        """Whether it can be gone through again."""
         return self._given is None and not callable(self._source) and not self.is_generator
 
     @property
@@ -148,7 +145,7 @@ class Source:
             generators.go_to(position["random"])
 
         def place() -> dict[str, Any]:
-            # Others draw from the generators, too.
+            # Others draw, too.
             random = {} if generators is None else {"random": generators.position({})}
             return {**position, **random}
 
@@ -189,16 +186,15 @@ class Source:
             )
 
     def peek(self) -> Iterator[Any]:
-        """Yield the first element, if there is one and to iterate the source changes nothing."""
+        """Yield the first element, if there is one and that changes nothing."""
         return islice(self._source if is_container(self._source) else (), 1)
 
     def _placed(self, part: Any, position: Mapping[str, Any] | None) -> Keeper | None:
-        """Move ``part``, if it is stateful, to ``position`` or where it was at first."""
         keeper = keeper_of(part)
         if keeper is None:
             return None
         if position is not None:
-            # Not asked of the loader itself, which might start its workers to answer.
+            # A loader that is asked might start its workers.
             self._first = part, position.get("first", position["state"])
             keeper.load(position["state"])
         elif self._first is None or self._first[0] is not part:
@@ -212,8 +208,8 @@ class Source:
 class OpenInput:
     """An input in one session.
 
-    ``position`` returns how far it has come, for ``Source.open``; None: that is unknown.
-    ``by_step``: it comes from a function of the global step, and has no state.
+    ``position`` returns how far it has come, for ``Source.open``; None: unknown. ``by_step``: it
+    comes from a function of the global step, and has no state.
     """
 
     draw: Callable[[], Any]
@@ -223,12 +219,11 @@ class OpenInput:
     passes: Passes | None = None
 
     def mapped(self, fn: Callable[[Any], Any]) -> None:
-        """Give ``fn`` of each element, from now on."""
         draw = self.draw
         self.draw = lambda: fn(draw())
 
     def timed(self, spend: Callable[[float], None]) -> None:
-        """Call ``spend`` with the seconds that each element takes, from now on."""
+        """Call ``spend`` with the seconds that each element takes."""
         draw = self.draw
 
         def timed_draw() -> Any:
@@ -247,21 +242,19 @@ def steps_per_epoch(graph: BaseGraph) -> int | None:
 
 
 def epoch_input(graph: BaseGraph) -> Operation | None:
-    """Return the input whose elements are the epochs of ``graph``, if any."""
     op = next(iter(graph.get_collection(GraphKeys.EPOCH_INPUT)), None)
     return op if op is not None and op.args[0].has_epochs else None
 
 
 def has_epochs(graph: BaseGraph) -> bool:
-    """Return whether it is known when an epoch of ``graph`` ends."""
     return steps_per_epoch(graph) is not None or epoch_input(graph) is not None
 
 
 def epoch_operation(graph: BaseGraph) -> Operation | None:
     """Return an operation whose value is the number of the epoch, from 1; None: it has no epochs.
 
-    It is drawn after the data, and begins the epoch of the step of the run; in runs without one,
-    its argument is drawn in its place. It is not added to the graph.
+    Drawn after the data, it begins the epoch of the step of the run; without a step, its argument
+    is drawn instead. It is not added to the graph.
     """
     if not has_epochs(graph):
         return None
@@ -278,7 +271,7 @@ class Epochs:
     """The epochs of one session: how many are done, and when the next one ends.
 
     ``position`` returns the open input of an operation, or where a checkpoint has left it;
-    ``opened`` opens it. ``lock`` is held in looks ahead, which may change random generators.
+    ``opened`` opens it. ``lock`` is held in looks ahead, which may move random generators.
     """
 
     def __init__(
@@ -344,7 +337,7 @@ class Epochs:
     def draws_until(self, epoch: float | Fraction) -> float:
         """Return how many draws lead to the end of ``epoch`` epochs, of the present one, or of all.
 
-        Where no length is known, it may be the next draw.
+        Without a length, it may be the next draw.
         """
         if self.input is None:
             return math.inf
@@ -374,7 +367,6 @@ class Epochs:
 
     @property
     def draws_left(self) -> int | None:
-        """How many elements are left in all epochs, if known."""
         if self._most is None or (progress := self.progress).length is None:
             return None
         return max(0, (self._most - progress.done) * progress.length - progress.drawn)
@@ -389,13 +381,12 @@ class Epochs:
             if progress.done + progress.is_at_end < self._most:
                 return False
             if passes is not None and progress.done < self._most:
-                passes.look_ahead(1)  # the length that a loader tells may be too small
+                passes.look_ahead(1)  # a loader may tell too small a length
                 return passes.progress.found_end
             return True
 
     @property
     def end(self) -> str:
-        """Why nothing is left, for the reason of a stop."""
         assert self.input is not None
         passes = self._passes()
         if passes is not None and passes.failure is not None:
@@ -436,7 +427,6 @@ class Epochs:
 
     @property
     def progress(self) -> Progress:
-        """How far the data have come."""
         found = self._found()
         if isinstance(found, OpenInput):
             if found.passes is not None:

@@ -1,4 +1,4 @@
-"""``step_graph``: a graph of the user's own step; ``EvaluatedStep``: a test step beside it."""
+"""``step_graph``: a graph of the user's own step; ``EvaluatedStep``: a test step."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def name_of(fn: Callable[..., object]) -> str:
 def given_parameters(fn: Callable[..., object], states: Collection[str]) -> list[inspect.Parameter]:
     """Return the parameters of ``fn`` that are given: ``states``, and those without a default.
 
-    Of ``STEPS`` and ``KEYS``, also those whose default is None. Those behind one that is left out
-    are keyword-only. Raises TypeError if one of ``states`` is not a parameter.
+    Of ``STEPS`` and ``KEYS``, also those whose default is None. Those behind one left out are
+    keyword-only. TypeError: one of ``states`` is not a parameter.
     """
     parameters = inspect.signature(fn).parameters
     plain = [it for it in parameters.values() if it.kind not in (it.VAR_POSITIONAL, it.VAR_KEYWORD)]
@@ -81,7 +81,6 @@ def positional(
     given: Sequence[inspect.Parameter],
     objects: Mapping[str, Any] | None = None,
 ) -> Callable[..., Any]:
-    """Return ``fn`` of the parameters ``given`` by position, with ``objects`` bound by name."""
     bound = objects or {}
     places = [it.name for it in given if it.kind is not it.KEYWORD_ONLY]
     keywords = [it.name for it in given[len(places) :]]
@@ -109,8 +108,8 @@ def drawn(
 ) -> dict[str, Tensor]:
     """Return a tensor for each of ``parameters``, drawn from ``data``, as ``rh.inputs`` takes it.
 
-    Raises TypeError if ``data`` cannot be iterated, or has text for a graph that compiles, and
-    ValueError if there are no ``parameters``, or the first element does not fit them.
+    TypeError: ``data`` cannot be iterated, or has text for a graph that compiles; ValueError: there
+    are no ``parameters``, or the first element does not fit them.
     """
     elements = checked_source("data", data, epochs)
     if not parameters:
@@ -141,8 +140,7 @@ class _Arrangement:
 
     Names decide: a dict, a named tuple or a dataclass that has all of them; else a tuple or a list
     has them in order. A single parameter gets the whole element, or what has its name in one that
-    has nothing else. For an engine that is ``compiling``, tensors of another framework become
-    arrays of NumPy.
+    has nothing else. For an engine that compiles, foreign tensors become arrays of NumPy.
     """
 
     def __init__(self, parameters: Sequence[str], compiling: Engine | None) -> None:
@@ -198,7 +196,7 @@ class _Arrangement:
 
 
 def _state_tensor(graph: Graph, name: str, value: Any) -> Tensor:
-    """Return a variable of the default graph that begins with ``value``.
+    """Return a variable that begins with ``value``.
 
     Of a function that returns a tensor, return that; of a random generator, an input of it.
     """
@@ -224,7 +222,7 @@ def _state_tensor(graph: Graph, name: str, value: Any) -> Tensor:
     if isinstance(found, Tensor):
         return found
     engine.check_initial(name, found)
-    variable = Variable(value, name=name)  # each session calls it: what it returns now may be large
+    variable = Variable(value, name=name)  # not what it returned, which may be large
     if engine.finds_forms:
         graph.note_form(variable, engine.form(lambda: found))
     return variable
@@ -235,7 +233,6 @@ def _is_state(tensor: Tensor) -> bool:
 
 
 def made_for(parameters: Iterable[str]) -> dict[str, Tensor]:
-    """Return the global step and random keys for those that have their names."""
     made: dict[str, Tensor] = {}
     for parameter in parameters:
         if parameter in STEPS:
@@ -252,11 +249,11 @@ def _step_call(
     values: StepValues,
     engine: Engine,
 ) -> Callable[..., Any]:
-    """Return a function of the arguments of a step: its new states and a dict of its outputs."""
+    """Return the call of a step: of its arguments, the new states and a dict of outputs."""
     called = positional(fn, given)
     names = [it.name for it in given]
     states = [names.index(state) for state in rule.states]
-    is_known = False  # what it returns
+    is_known = False
 
     def step(*args: Any) -> tuple[Any, ...]:
         nonlocal is_known
@@ -280,8 +277,8 @@ def _step_call(
 class StepGraph(ValueGraph):
     """A graph of one step, a function that returns new states.
 
-    Whatever has a name can be fetched by it, and ``graph[name]`` is its tensor; that of a state is
-    the state as it was when the run began.
+    Whatever has a name can be fetched by it, and ``graph[name]`` is its tensor; a state is as it
+    was before the run.
     """
 
     def __init__(self, engine: str | Engine, *, steps_per_epoch: int | None = None) -> None:
@@ -300,7 +297,7 @@ def step_graph(
     *,
     steps_per_epoch: int | None = None,
 ) -> StepGraph:
-    """Return a graph whose operation ``name`` makes a step, ``fn``; see ``runhooks.graph``."""
+    """Return a graph whose operation ``name`` makes a step, ``fn``: ``rh.graph``."""
     if not callable(fn):
         raise TypeError(f"train_step must be a callable, got {fn!r}")
     check_name(name)
@@ -344,12 +341,11 @@ def step_graph(
             for state, value in zip(in_order, new, strict=True)
         ]
         group(*assigned, count, name=name)
-        made.form_of(rest)  # finds the names of the outputs, where they can be found now
+        made.form_of(rest)  # finds the names of the outputs, if it can
     return made
 
 
 def checked_outputs(outputs: Iterable[Any]) -> list[Names]:
-    """Return ``outputs``, which must be different names, or tuples of names."""
     if isinstance(outputs, str) or not isinstance(outputs, Iterable):
         raise TypeError(f'outputs must be a list of names such as ["loss"], got {outputs!r}')
     checked: list[Names] = [
@@ -366,7 +362,7 @@ class EvaluatedStep:
 
     Parameters are bound by the names of the training's states and objects; ``key`` and ``rng`` get
     a random key for each element, the same in every evaluation. ``outputs`` name what it returns
-    without names. ``result`` is a tensor of a dict by name, ``examples`` of the batch's size.
+    unnamed. ``result`` is a tensor of a dict, ``examples`` of the batch's size.
     """
 
     def __init__(
@@ -396,7 +392,6 @@ class EvaluatedStep:
 
 
 def _known(graph: Graph, name: str) -> Any:
-    """Return the tensor or object of the training that a parameter means, or None."""
     if (found := graph.object_named(name)) is not None:
         return found
     if graph.has_operation(name):

@@ -1,4 +1,4 @@
-"""``ResultRule``: how the result of a step divides into the new states and the outputs."""
+"""``ResultRule``: what of a step's result are new states, and what outputs."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class ResultRule:
     """Divides what a step returns.
 
     - Names decide: a dict, a named tuple or a dataclass with the name of a state has all states.
-    - Identity decides for objects that the step changes in place: these need not be returned.
-    - Otherwise the states come first, in the order of the parameters, or the state alone.
+    - Identity decides for objects that the step changes in place: they need not be returned.
+    - Otherwise the states come first, in the order of the parameters.
     - ``outputs`` name what else it returns, or all elements, if names of states are among them.
 
     Shapes, dtypes and structures are only checked.
@@ -44,7 +44,7 @@ class ResultRule:
     def divide(self, returned: Any, old: Sequence[Any]) -> tuple[Sequence[Any], dict[str, Any]]:
         """Return the new states, for the ``old`` ones, and the outputs by name.
 
-        Raises ValueError if states are missing, or ``outputs`` do not fit.
+        ValueError: states are missing, or ``outputs`` do not fit.
         """
         if self._returned is None:
             self._returned = [i for i, it in enumerate(old) if not self._engine.objects_of(it)]
@@ -85,7 +85,6 @@ class ResultRule:
         return states, self._named([by_name] if by_name else [], returned, old)
 
     def check(self, returned: Any, old: Sequence[Any], new: Sequence[Any]) -> None:
-        """Raise ValueError if ``new`` states have other structures, shapes or dtypes."""
         for i, (name, before, state) in enumerate(zip(self.states, old, new, strict=True)):
             try:
                 self._engine.conform(name, before, state)
@@ -93,7 +92,6 @@ class ResultRule:
                 raise self._refusal(returned, old, [i], str(error)) from None
 
     def _by_name(self, returned: Any) -> dict[str, Any] | None:
-        """Return the elements of ``returned`` by name, if names decide."""
         names = self.outputs
         fields = trees.fields(returned)
         if not self._names_all:
@@ -113,7 +111,6 @@ class ResultRule:
     def _without_objects(
         self, elements: Sequence[Any], returned: Any, old: Sequence[Any]
     ) -> list[Any]:
-        """Return ``elements`` without the objects that the step was given."""
         given = {id(it) for state in old for it in self._engine.objects_of(state)}
         left = []
         for element in elements:
@@ -141,7 +138,7 @@ class ResultRule:
         unknown = next((name for name in nest.leaves(names) if name not in known), "")
         cure = suggestion(unknown, known) if known else ""
         if len(self._returned or ()) < len(old) and (line := self._line(returned, old)):
-            cure = f": name each element, outputs={line}"  # a new object in place of a changed one
+            cure = f": name each element, outputs={line}"  # a new object
         raise ValueError(
             f"outputs must name what {self.step!r} returns beside its states, "
             f"{described(self._engine, tuple(rest))}, got {list(names)}{cure}"
@@ -150,7 +147,6 @@ class ResultRule:
     def _refusal(
         self, returned: Any, old: Sequence[Any], which: Sequence[int], why: str = ""
     ) -> ValueError:
-        """Return the error that the states ``which`` are not where they belong, with the cure."""
         names = [self.states[i] for i in which]
         why = why or f"{self.step!r} must return the new {' and '.join(map(repr, names))}"
         got = f"{why}. It returned {described(self._engine, returned)}"
@@ -168,7 +164,7 @@ class ResultRule:
         )
 
     def _line(self, returned: Any, old: Sequence[Any]) -> list[Names] | None:
-        """Return a guess of the ``outputs`` that would name all states in ``returned``, if any."""
+        """Return ``outputs`` that would name all states in ``returned``, if any."""
         left = list(range(len(old)))
 
         def names_of(value: Any) -> Any:
@@ -220,18 +216,17 @@ def described(engine: Engine, value: Any, *, inside: bool = False) -> str:
     try:
         form: tuple[tuple[int, ...], Any] | None = engine.host_form(leaves[""])
     except (AttributeError, TypeError):
-        is_array = library_of(value) is not NO_LIBRARY  # of another one, as what is fed may be
+        is_array = library_of(value) is not NO_LIBRARY  # of another one, if fed
         form = host_form(value) if is_array else None
     return with_article(type(value).__name__) if form is None else f"{form[1]}{list(form[0])}"
 
 
 def _is_plain(value: Any) -> bool:
-    """Return whether its elements have no names."""
     return isinstance(value, tuple | list) and not hasattr(value, "_fields")
 
 
 def _pairs(names: Names, value: Any) -> Iterator[tuple[str | None, Any]]:
-    """Yield ``names`` with what they name; None in place of one: a tuple has another length."""
+    """Yield ``names`` with what they name; None as one: a tuple has another length."""
     if isinstance(names, str):
         yield names, value
     elif not isinstance(value, tuple | list) or len(value) != len(names):
