@@ -99,7 +99,7 @@ class Graph(ValueGraph):
 
     @property
     def device(self) -> torch.device | None:
-        """As given, or None."""
+        """The ``device`` given, or None."""
         return self._device
 
     @property

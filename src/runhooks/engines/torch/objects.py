@@ -1,4 +1,4 @@
-"""``TorchObjects``: modules, optimizers and other objects that the steps of a graph change."""
+"""``TorchObjects``: modules, optimizers and other objects that steps change."""
 
 from __future__ import annotations
 
@@ -53,10 +53,9 @@ Part = torch.Tensor | dict[str, Any]  # or the group of an optimizer, whose rate
 
 
 def rate_groups(optimizers: Mapping[str, Optimizer], name: str) -> dict[str, dict[str, Any]]:
-    """Return the groups whose learning rates ``name`` means, by name.
+    """Return the groups of ``name``, ``"adam/learning_rate"`` or ``"adam/learning_rate/0"``.
 
-    ``"adam/learning_rate"``: all; ``"adam/learning_rate/0"``: the first; ``"adam/"`` may be left
-    out if there is no other optimizer.
+    ``"adam/"`` may be left out if there is no other optimizer.
     """
     if name.partition("/")[0] == RATE and len(optimizers) == 1:
         name = f"{next(iter(optimizers))}/{name}"
@@ -69,19 +68,18 @@ def rate_groups(optimizers: Mapping[str, Optimizer], name: str) -> dict[str, dic
 
 
 def rate_in(group: Mapping[str, Any]) -> Any:
-    """Return the learning rate of a group as it is now."""
     return cloned(group["lr"])
 
 
 def one_rate(rates: Sequence[Any]) -> Any:
-    """Return one for the learning rates of several groups, or a list if they may differ."""
+    """Return a single rate, or all if they may differ."""
     # Comparing tensors would wait for their device.
     may_differ = len(rates) > 1 and any(isinstance(rate, torch.Tensor) for rate in rates)
     return rates if may_differ or any(rate != rates[0] for rate in rates[1:]) else rates[0]
 
 
 def tensors_in(module: nn.Module) -> dict[str, torch.Tensor]:
-    """Return the parameters and buffers of ``module``, a shared one under each of its paths."""
+    """Return parameters and buffers, a shared one under each of its paths."""
     parameters = dict(module.named_parameters(remove_duplicate=False))
     return {**parameters, **dict(module.named_buffers(remove_duplicate=False))}
 
@@ -179,7 +177,7 @@ class TorchObjects:
                         module.training = training
 
     def find(self, name: str) -> Any:
-        """Return the object ``name``, or the part ``"<object>/<path>"`` of a module, or None."""
+        """Return an object, or a part ``"<object>/<path>"`` of a module, or None."""
         owner, slash, path = name.partition("/")
         found = self._objects.get(owner)
         if not slash:
@@ -191,7 +189,7 @@ class TorchObjects:
         return None
 
     def tensors(self, name: str) -> dict[str, torch.Tensor]:
-        """Return the parameter or buffer ``name``, or those in the module of that name."""
+        """Return a parameter or buffer, or those in a module."""
         found = self.find(name)
         if isinstance(found, torch.Tensor):
             return {name: found}
@@ -201,7 +199,7 @@ class TorchObjects:
         return {below + path: tensor for path, tensor in tensors_in(found).items()}
 
     def parts(self, name: str) -> dict[str, Part]:
-        """Return the tensors and learning rates called ``name``, or below it; or ValueError."""
+        """Return tensors and learning rates, by name; ValueError if there are none."""
         optimizers = self.optimizers()
         whole = f"{name}/{RATE}" if name in optimizers else name
         found: dict[str, Part] = {**self.tensors(name)}
@@ -241,13 +239,13 @@ class TorchObjects:
                 )
 
     def check_optimizers(self, step: str, optimizers: Iterable[Optimizer]) -> None:
-        """Log, once for each, which of ``optimizers``, called by ``step``, are not given."""
+        """Log, once for each, which optimizers are not given."""
         for it in optimizers:
             if self.pending_gradients.know(it) and it not in self._held_optimizers():
                 warn_of_optimizer(step, type(it).__name__, "optimizer")
 
     def _held_optimizers(self) -> list[Optimizer]:
-        """Return those that are attributes of objects, which may save their states."""
+        """Return attributes of objects, which may save their states."""
         kinds = nn.Module | torch.optim.lr_scheduler.LRScheduler  # which do not
         holders = [it for it in self._objects.values() if not isinstance(it, kinds)]
         held = [value for it in holders for value in getattr(it, "__dict__", {}).values()]
@@ -292,7 +290,7 @@ class TorchObjects:
         return to_host(ARRAYS.to_host, tensors, sharded, into), states
 
     def _check_exchanged(self) -> None:
-        """Log, once in a session, which gradients no checkpoint can hold."""
+        """Log, once in a session, gradients that no checkpoint can hold."""
         for name, module in self.modules().items():
             if self._has_logged_unexchanged or not any(map(is_unexchanged, module.modules())):
                 continue
@@ -456,7 +454,7 @@ class TorchObjects:
         return {it: like for it, like in found.items() if like is not None}
 
     def _parameters_of(self, optimizer: Optimizer) -> list[list[str | None]]:
-        """The names of the parameters of each group; None for one of no module."""
+        """Return their names by group; None: of no module."""
         names = {
             id(it): f"{name}/{path}"
             for name, module in self.modules().items()
@@ -554,11 +552,11 @@ def _misfits(name: str, target: Any, state: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _resized_in_loading(module: nn.Module) -> set[str]:
-    """Which buffers may get another shape: those of modules with a loader of their own."""
+    """Return the buffers of modules with a loader of their own, which may resize them."""
     return {
         f"{path}.{name}" if path else name
         for path, part in module.named_modules(remove_duplicate=False)
-        # That of torch.nn itself is about versions alone.
+        # Those of torch.nn are about versions alone.
         if not type(part)._load_from_state_dict.__module__.startswith("torch.nn.")
         for name, _ in part.named_buffers(recurse=False)
     }
