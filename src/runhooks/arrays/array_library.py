@@ -17,7 +17,7 @@ from runhooks.arrays.shards import Array, ArraySource, ShardedArray, read_block
 
 
 def dtype_name(dtype: np.dtype[Any]) -> str | None:
-    """Return a name that ``dtype_named`` turns back into ``dtype``, or None, as for records."""
+    """Return a name for ``dtype_named``, or None, as for records."""
     for name in (dtype.str, dtype.name):
         with suppress(TypeError, ImportError):
             if dtype_named(name) == dtype:
@@ -41,7 +41,7 @@ def dtype_named(name: str) -> np.dtype[Any]:
 
 
 def is_same_kind(one: np.dtype[Any], other: np.dtype[Any]) -> bool:
-    """Return whether both are floats, integers or complex numbers, or the same."""
+    """Whether both are floats, integers or complex numbers, or the same."""
     return one == other or (_kind(one) == _kind(other) != "")
 
 
@@ -78,7 +78,6 @@ class Flat(NamedTuple):
 
 
 class GeneratorAccess(NamedTuple):
-
     get: Callable[[], Any]
     set: Callable[[Any], None]
 
@@ -215,9 +214,9 @@ class ArrayLibrary(ABC):
     def has_nan(self, array: Any) -> bool:
         """Whether an element of ``array`` is NaN, or NaT; waits for the device."""
         host = self.to_numpy(array)
-        if host.dtype.kind == "O":  # an item may be an array itself
+        if host.dtype.kind == "O":  # an item may be an array
             return any(np.any(it) for it in np.not_equal(host, host, dtype=object).flat)
-        if host.dtype.type is np.void:  # records, which np.isnan does not take
+        if host.dtype.type is np.void:  # np.isnan does not take records
             return bool((host != host).any())
         return host.dtype.kind in "fcmMV" and bool(np.isnan(host).any())
 

@@ -52,7 +52,7 @@ class JaxArrays(ArrayLibrary):
         return issubclass(kind, jax.ShapeDtypeStruct)
 
     def place(self, array: Array, like: Any) -> Any:
-        committed = getattr(like, "committed", True)  # a description has no such attribute
+        committed = getattr(like, "committed", True)  # a description lacks it
         sharding = like.sharding if isinstance(like, _FORMS) and committed else None
         if is_key(like):
             key = jax.random.wrap_key_data(jnp.array(array), impl=_key_impl(like))
@@ -247,12 +247,12 @@ def _data(array: Any) -> Any:
 
 
 def _key_impl(like: Any) -> Any:
-    found: list[Any] = []  # what is traced says it, a description does not
+    found: list[Any] = []  # a description does not say it
     jax.eval_shape(lambda key: found.append(jax.random.key_impl(key)), like)
     return found[0]
 
 
-_copy = jax.jit(jnp.copy)  # three times as fast as ``array.copy()`` if it is small
+_copy = jax.jit(jnp.copy)  # faster than ``array.copy()`` if small
 
 
 def _plain(array: Any) -> Any:

@@ -35,7 +35,7 @@ class ShardedArray(NamedTuple):
         shape: That of the whole array.
         dtype: Its dtype on the host.
         shards: The blocks; those of all processes have each item once.
-        sample: A few items, to see that processes agree that hold all of it.
+        sample: A few items of an array that all hold in whole, to see that they agree.
     """
 
     shape: tuple[int, ...]
@@ -131,7 +131,7 @@ def block(start: Sequence[int], shape: Sequence[int]) -> tuple[slice, ...]:
 def overlap(
     start: Sequence[int], shape: Sequence[int], other_start: Sequence[int], other: Sequence[int]
 ) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """Return the block that two blocks share, by start and shape; None if none."""
+    """Return the start and shape of what two blocks share, or None."""
     first = tuple(map(max, start, other_start))
     ends = zip(start, shape, other_start, other, strict=True)
     last = tuple(min(a + size, b + other_size) for a, size, b, other_size in ends)
@@ -163,7 +163,7 @@ def _inside(blocks: Iterable[tuple[Sequence[int], Sequence[int]]], shape: Sequen
 
 
 _FEW = 8  # blocks, which are compared pair by pair
-_PRIME = np.uint64((1 << 31) - 1)  # the product of two numbers below it has 62 bits
+_PRIME = np.uint64((1 << 31) - 1)  # products of two numbers below it have 62 bits
 _DRAWS = 2
 
 

@@ -212,7 +212,7 @@ def _block(tensor: Any) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
         )
     if tensor.device_mesh.get_coordinate() is None or not tensor.to_local().numel():
         return None
-    # What torch's own checkpoints ask; of a DTensor this is one block.
+    # As for torch's own checkpoints; of a DTensor this is one block.
     (chunk,) = tensor.__create_chunk_list__()
     return tuple(chunk.offsets), tuple(chunk.sizes)
 

@@ -1,4 +1,4 @@
-"""Trees of values: containers are taken apart, and made again of other parts."""
+"""Trees: containers are taken apart, and made again of other parts."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def container_of(value: Any) -> Container | None:
 
 
 def builtin_container_of(value: Any) -> Container | None:
-    """As ``container_of``, but dataclasses and None are leaves, and named tuples plain ones."""
+    """As ``container_of``, but dataclasses and None are leaves, and other tuples plain ones."""
     if isinstance(value, tuple) and not hasattr(value, "_fields"):
         return container_of(())
     return container_of(value) if isinstance(value, Mapping | list | tuple) else None

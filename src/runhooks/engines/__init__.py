@@ -31,7 +31,7 @@ _FRAMEWORKS = {"python": "numpy", "jax": "jax", "torch": "torch"}
 
 
 def require_framework(engine: str) -> None:
-    """ImportError, which says what to install, without the framework of ``engine``."""
+    """Raise ImportError, which says what to install, without the framework of ``engine``."""
     framework = _FRAMEWORKS.get(engine, engine)
     try:
         importlib.import_module(framework)

@@ -30,7 +30,6 @@ def as_numbers(name: str, path: str, leaf: Any) -> np.ndarray[Any, Any]:
 
 
 def check_unmasked(name: str, path: str, leaf: Any) -> None:
-    """TypeError for a masked array, as the mask would be lost."""
     if isinstance(leaf, np.ma.MaskedArray):
         raise TypeError(
             f"variable {describe(name, path)} cannot hold a masked array: give "

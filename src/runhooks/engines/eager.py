@@ -91,7 +91,7 @@ class EagerEngine(Engine):
         return lambda values: read({t: get(values[t]) for t, get in own})
 
     def _getter(self, tensor: Tensor) -> Callable[[Any], Any]:
-        """Return what makes of a value one that its reader may change."""
+        """Return what makes a value that its reader may change."""
         if _is_key(tensor):
             return self.own_key
         return self.own if _is_held(tensor) else self.fetched(tensor)
@@ -133,7 +133,7 @@ class EagerEngine(Engine):
         return self.with_leaves(value, [self.initial_leaf(name, *leaf) for leaf in leaves])
 
     def initial_leaf(self, name: str, path: str, leaf: Any) -> Any:
-        """Return a copy; TypeError if it is not of numbers."""
+        """Return a copy of ``leaf``; TypeError if it is not of numbers."""
         if self.arrays.owns(type(leaf)):
             return self.arrays.snapshot(leaf)
         self.check_initial_leaf(name, path, leaf)
@@ -245,7 +245,7 @@ def same(value: Any) -> Any:
 
 
 def _is_held(tensor: Tensor) -> bool:
-    """Whether it is the old or the new value of a variable."""
+    """Whether it is the old or new value of a variable."""
     return isinstance(tensor, Variable) or tensor.op.assigns is not None
 
 

@@ -156,7 +156,7 @@ class Captured:
         return take
 
     def read(self, kind: str, name: str) -> Any:
-        """Of a module by name; ValueError if nothing was captured."""
+        """Return what was captured, of a module by name; ValueError if nothing was."""
         if kind == GLOBAL_NORM:
             return self._global_norm()
         if kind == GRADIENTS:
@@ -208,7 +208,7 @@ class Captured:
         return list({id(p): p for module in modules for p in module.parameters()}.values())
 
     def _are_cleared(self) -> bool:
-        """Unapplied, as by a GradScaler."""
+        """Whether gradients were cleared unapplied, as a GradScaler may."""
         if self._has_stepped:
             return False
         held = updated_by(self._objects.optimizers().values())

@@ -52,9 +52,9 @@ def warn_of_forgotten(step: str, fn: Callable[..., Any], objects: TorchObjects) 
 
 
 def _used_by(fn: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
-    """Yield what ``fn`` refers to outside itself, and the attributes of its object."""
+    """Yield what ``fn`` refers to outside itself, and attributes of its object."""
     whole = inspect.unwrap(fn)
-    with suppress(TypeError, ValueError):  # it is not written in Python, or not defined yet
+    with suppress(TypeError, ValueError):  # not written in Python, or not defined yet
         found = inspect.getclosurevars(whole)
         yield from {**found.globals, **found.nonlocals}.items()
     owner = getattr(whole, "__self__", None)
@@ -113,7 +113,7 @@ class Graph(ValueGraph):
     def for_evaluation(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         def called(*args: Any, **kwargs: Any) -> Any:
             for module in self._objects.modules().values():
-                module.eval()  # until the call is over, as for all that does not train
+                module.eval()  # until the call is over
             with torch.no_grad():
                 return fn(*args, **kwargs)
 
@@ -240,8 +240,8 @@ def step(
     Raises:
         TypeError: Outside a ``Graph`` of ``rh.torch``, or if a parameter of ``fn`` cannot be a
             placeholder.
-        ValueError: For a name that is not allowed or taken; for ``args`` and ``data``; in the first
-            run, if ``fn`` does not return all ``outputs``.
+        ValueError: For a name that is not allowed or taken; for both ``args`` and ``data``; in the
+            first run, if ``fn`` does not return all ``outputs``.
         RuntimeError: If the graph is finalized.
     """
     within = get_default_graph()

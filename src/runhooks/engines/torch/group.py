@@ -157,7 +157,7 @@ class TorchGroup(Group):
 
     @contextmanager
     def _connected(self) -> Iterator[Any]:
-        """That of this thread; UnavailableError if it is lost."""
+        """The connection of this thread; UnavailableError if it is lost."""
         try:
             if self._of_thread.store is None:
                 self._of_thread.store = self._store.clone()
@@ -200,7 +200,7 @@ def _group_of(world: Any) -> TorchGroup:
 
 
 def group() -> TorchGroup | None:
-    """None if ``torch.distributed`` is not initialized."""
+    """Return None if ``torch.distributed`` is not initialized."""
     if not distributed.is_available() or not distributed.is_initialized():
         return None
     return _group_of(distributed.group.WORLD)

@@ -47,7 +47,7 @@ _log = logging.getLogger("runhooks")
 
 RATE = "learning_rate"
 GLOBAL_NORM = "global_gradient_norm"
-_PARAMETERS = "parameters"  # of each group, by name, beside the state of an optimizer
+_PARAMETERS = "parameters"  # of each group, by name, beside an optimizer's state
 
 Part = torch.Tensor | dict[str, Any]  # or the group of an optimizer, whose rate is a number
 
@@ -109,7 +109,6 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 
 def warn_of_optimizer(step: str, what: str, name: str) -> None:
-    """Log that ``step`` uses an optimizer that is not given."""
     _log.warning(
         "the step %r uses the optimizer %r, which is no object of the graph, so no checkpoint "
         "holds its state: give it too, such as %s=%s",
@@ -224,7 +223,6 @@ class TorchObjects:
         return {name: it for name, it in self._objects.items() if isinstance(it, nn.Module)}
 
     def warn_of_unsaved(self) -> None:
-        """Log what steps change and no checkpoint holds."""
         if not self._objects:
             _log.warning(
                 "the graph has no objects, so its checkpoints hold nothing that steps change: give "
@@ -239,7 +237,7 @@ class TorchObjects:
                 )
 
     def check_optimizers(self, step: str, optimizers: Iterable[Optimizer]) -> None:
-        """Log, once for each, which optimizers are not given."""
+        """Log once for each."""
         for it in optimizers:
             if self.pending_gradients.know(it) and it not in self._held_optimizers():
                 warn_of_optimizer(step, type(it).__name__, "optimizer")
@@ -252,7 +250,7 @@ class TorchObjects:
         return [it for it in nest.leaves(held) if isinstance(it, Optimizer)]
 
     def check_modes(self) -> None:
-        """Log, once for each, which modules are trained in evaluation mode."""
+        """Log, once for each, modules that are trained in evaluation mode."""
         for name in [name for name, it in self._to_check.items() if not it.training]:
             module = self._to_check.pop(name)
             updated = set(map(id, updated_by(self.optimizers().values())))
@@ -454,7 +452,7 @@ class TorchObjects:
         return {it: like for it, like in found.items() if like is not None}
 
     def _parameters_of(self, optimizer: Optimizer) -> list[list[str | None]]:
-        """Return their names by group; None: of no module."""
+        """Return names by group; None for a parameter of no module."""
         names = {
             id(it): f"{name}/{path}"
             for name, module in self.modules().items()

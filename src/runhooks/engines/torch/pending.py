@@ -26,7 +26,7 @@ class PendingGradients:
         _watch_optimizers()
 
     def know(self, optimizer: Optimizer) -> bool:
-        """Whether ``optimizer`` is new, and no known one, which may wrap it, updates its parameters."""
+        """Whether it is new, and no known one, which may wrap it, updates its parameters, too."""
         if optimizer in self._known:
             return False
         others = _ids_of_updated(self._known)

@@ -36,7 +36,7 @@ _NOTE = "a step had begun: what it changed in place ({}) stays; restore a checkp
 
 _WITH_GENERATORS = ("cpu", "cuda", "xpu", "mps")  # devices
 
-_PLAIN = (dict, list, tuple)  # others may know how to move themselves
+_PLAIN = (dict, list, tuple)  # others may move themselves
 
 
 class StepEngine(TorchEngine):
