@@ -53,7 +53,7 @@ Part = torch.Tensor | dict[str, Any]  # or the group of an optimizer, whose rate
 
 
 def rate_groups(optimizers: Mapping[str, Optimizer], name: str) -> dict[str, dict[str, Any]]:
-    """Return the groups of ``name``, ``"adam/learning_rate"`` or ``"adam/learning_rate/0"``.
+    """Return all groups for ``"adam/learning_rate"``, the first for ``"adam/learning_rate/0"``.
 
     ``"adam/"`` may be left out if there is no other optimizer.
     """
@@ -237,13 +237,13 @@ class TorchObjects:
                 )
 
     def check_optimizers(self, step: str, optimizers: Iterable[Optimizer]) -> None:
-        """Log once for each."""
+        """Log, once for each, which are not given."""
         for it in optimizers:
             if self.pending_gradients.know(it) and it not in self._held_optimizers():
                 warn_of_optimizer(step, type(it).__name__, "optimizer")
 
     def _held_optimizers(self) -> list[Optimizer]:
-        """Return attributes of objects, which may save their states."""
+        """Return those that are attributes of objects, which may save their states."""
         kinds = nn.Module | torch.optim.lr_scheduler.LRScheduler  # which do not
         holders = [it for it in self._objects.values() if not isinstance(it, kinds)]
         held = [value for it in holders for value in getattr(it, "__dict__", {}).values()]
