@@ -1,4 +1,4 @@
-"""Array libraries: how values of NumPy, JAX, PyTorch, TensorFlow and others are read and kept."""
+"""How arrays of NumPy, JAX, PyTorch, TensorFlow and others are read and kept."""
 
 from runhooks.arrays.array_library import ArrayLibrary, Packed
 from runhooks.arrays.registry import library_of, register

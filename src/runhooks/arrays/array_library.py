@@ -1,4 +1,4 @@
-"""``ArrayLibrary``: everything runhooks asks of a library of arrays, and the names of dtypes."""
+"""``ArrayLibrary``, the adapter of an array library, and the names of dtypes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from runhooks.arrays.shards import Array, ArraySource, ShardedArray, read_block
 
 
 def dtype_name(dtype: np.dtype[Any]) -> str | None:
-    """Return a name that ``dtype_named`` turns back into ``dtype``, or None, as for records."""
+    """Return a name for ``dtype_named``, or None, as for records."""
     for name in (dtype.str, dtype.name):
         with suppress(TypeError, ImportError):
             if dtype_named(name) == dtype:
@@ -26,7 +26,7 @@ def dtype_name(dtype: np.dtype[Any]) -> str | None:
 
 
 def dtype_named(name: str) -> np.dtype[Any]:
-    """Return the dtype of NumPy or ml_dtypes called ``name``; TypeError if no file can have it."""
+    """Return the dtype of NumPy or ml_dtypes; TypeError if no file can have it."""
     try:
         dtype: np.dtype[Any] = np.dtype(name)
     except TypeError:
@@ -41,7 +41,7 @@ def dtype_named(name: str) -> np.dtype[Any]:
 
 
 def is_same_kind(one: np.dtype[Any], other: np.dtype[Any]) -> bool:
-    """Return whether both are floats, integers or complex numbers, or the same."""
+    """Whether both are floats, integers or complex numbers, or the same."""
     return one == other or (_kind(one) == _kind(other) != "")
 
 
@@ -57,7 +57,7 @@ class Packed(NamedTuple):
         kind: The name of its library, and after a space what that adds.
         dtype: The name of its dtype, in its library.
         shape: Its shape.
-        data: Its items in C order, a copy.
+        data: Its items in C order.
     """
 
     kind: str
@@ -66,20 +66,18 @@ class Packed(NamedTuple):
     data: bytes
 
     def to_numpy(self) -> Array:
-        """Return the items as an array of NumPy."""
+        """Return an array of NumPy."""
         return np.ndarray(self.shape, dtype_named(self.dtype), self.data).copy()
 
 
 class Flat(NamedTuple):
-    """The leaves of a tree by path, in order, and what makes a tree of as many others."""
+    """The leaves of a tree by path, and what makes a tree of as many others."""
 
     leaves: list[tuple[str, Any]]
     rebuild: Callable[[Sequence[Any]], Any]
 
 
 class GeneratorAccess(NamedTuple):
-    """How to read and set the state of a random generator."""
-
     get: Callable[[], Any]
     set: Callable[[Any], None]
 
@@ -87,9 +85,8 @@ class GeneratorAccess(NamedTuple):
 class ArrayLibrary(ABC):
     """The adapter of one array library, for ``runhooks.arrays.register``.
 
-    A subclass must define ``name`` and ``owns``. The other methods work for arrays that NumPy can
-    read through ``numpy()``, ``__array__`` or DLPack; override those that the library does better,
-    as ``examples/engine_mlx.py`` does.
+    A subclass must define ``name`` and ``owns``. The others work for arrays that NumPy can read
+    through ``numpy()``, ``__array__`` or DLPack; override those that the library does better.
     """
 
     #: Stands in checkpoints for the library; one word.
@@ -100,9 +97,9 @@ class ArrayLibrary(ABC):
         """Whether ``kind`` is a type of the library's arrays."""
 
     def to_numpy(self, array: Any) -> Array:
-        """Return ``array`` as an array of NumPy, which may share its memory; waits for the device.
+        """Return an array of NumPy, which may share the memory of ``array``; waits for the device.
 
-        The dtype is the same: bfloat16 and float8 are of ml_dtypes.
+        The dtype is the same, maybe of ml_dtypes.
         """
         if callable(getattr(array, "numpy", None)):
             array = array.numpy()
@@ -114,9 +111,9 @@ class ArrayLibrary(ABC):
         """Return a copy of ``array`` as an array of this library.
 
         Args:
-            array: What to copy, in the ``host_form`` of ``like``.
-            like: An array of this library, whose dtype and device the copy gets; None: the dtype
-                of ``array``, the default device.
+            array: In the ``host_form`` of ``like``.
+            like: An array whose dtype and device the copy gets; None: the dtype of ``array``, the
+                default device.
         """
         raise NotImplementedError(f"{type(self).__name__} has no from_numpy")
 
@@ -139,15 +136,15 @@ class ArrayLibrary(ABC):
         """Return what a file of the library's own format holds, on the CPU; execute nothing.
 
         Raises:
-            ValueError: It is not such a file, or damaged.
+            ValueError: It is no such file, or damaged.
         """
         raise NotImplementedError
 
     def snapshot(self, array: Any) -> Any:
         """Return an array that keeps the values ``array`` has now; does not wait for a device.
 
-        It must be a copy if arrays can be written to, or their memory given to a later computation;
-        an array of NumPy will do where there is no device.
+        It must be a copy if arrays can be written to, or their memory given to a later computation.
+        It may be an array of NumPy where there is no device.
         """
         return array
 
@@ -156,7 +153,7 @@ class ArrayLibrary(ABC):
         return
 
     def start_copy(self, array: Any) -> None:
-        """Start to copy ``array`` to the host, if that is possible without waiting."""
+        """Start to copy ``array`` to the host, if possible without waiting."""
         return
 
     def host_form(self, array: Any) -> tuple[tuple[int, ...], Any]:
@@ -169,7 +166,7 @@ class ArrayLibrary(ABC):
         """Return ``arrays`` as ``to_numpy`` does, copied from the device in one batch.
 
         Args:
-            arrays: Arrays of this library; anything else is read as NumPy reads it.
+            arrays: Arrays of this library, or what NumPy can read.
             into: For each an array to copy into where it fits, or None: what is returned then
                 shares no memory with ``arrays``.
         """
@@ -183,7 +180,7 @@ class ArrayLibrary(ABC):
         """Return the blocks of ``array`` that this process has; None: all of it.
 
         Raises:
-            TypeError: Those of all processes do not make up the array.
+            TypeError: The blocks of all processes do not make up the array.
         """
         return None
 
@@ -201,14 +198,11 @@ class ArrayLibrary(ABC):
         return operator.index(holder.item())
 
     def number(self, array: Any) -> Any:
-        """Return the one real number in ``array``, or a copy if a device must be waited for.
-
-        None if it is, or may be, anything else.
-        """
+        """As ``index``, for one real number; None if it is, or may be, anything else."""
         return None
 
     def histogram(self, array: Any) -> Any:
-        """Return ``HistogramCounts``, or ``array`` if it is smaller; does not wait for a device."""
+        """Return ``HistogramCounts``, or ``array`` if smaller; does not wait for a device."""
         return histogram_counts(self.to_numpy(array))
 
     def sum_of_squares(self, array: Any) -> Any:
@@ -220,22 +214,22 @@ class ArrayLibrary(ABC):
     def has_nan(self, array: Any) -> bool:
         """Whether an element of ``array`` is NaN, or NaT; waits for the device."""
         host = self.to_numpy(array)
-        if host.dtype.kind == "O":  # an item may be an array itself
+        if host.dtype.kind == "O":  # an item may be an array
             return any(np.any(it) for it in np.not_equal(host, host, dtype=object).flat)
-        if host.dtype.type is np.void:  # records, which np.isnan does not take
+        if host.dtype.type is np.void:  # np.isnan does not take records
             return bool((host != host).any())
         return host.dtype.kind in "fcmMV" and bool(np.isnan(host).any())
 
     def generators(self) -> Mapping[str, Any]:
-        """Return the global random generators of the library, by name."""
+        """Return the library's global random generators, by name."""
         return {}
 
     def generator_state(self, generator: Any) -> GeneratorAccess | None:
-        """Return how to read and set the state of a generator of the library, else None."""
+        """Return how to read and set the state of a random generator of the library, else None."""
         return None
 
     def text(self, array: Any) -> str:
-        """Return the values of ``array`` as NumPy prints them; waits for the device."""
+        """Return ``array`` as NumPy prints it; waits for the device."""
         return str(self.to_numpy(array))
 
     def nbytes(self, array: Any) -> int:
@@ -250,7 +244,7 @@ class ArrayLibrary(ABC):
         return None if name is None else Packed(self.name, name, host.shape, host.tobytes())
 
     def unpack(self, packed: Packed) -> Any:
-        """Return the array that ``pack`` was given, on the default device."""
+        """Undo ``pack``, on the default device."""
         return self.from_numpy(packed.to_numpy())
 
 

@@ -1,7 +1,6 @@
-"""Histograms: how the numbers of an array are distributed.
+"""Histograms: numbers are counted by the upper half of their float32 bits.
 
-A number is counted by the upper half of its float32 bits, so a bucket is the span from one bfloat16
-number to the next away from zero. Any array library can count so, on its device.
+So a bucket is the span from one bfloat16 number to the next away from zero.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ class HistogramCounts(NamedTuple):
 
     Attributes:
         counts: How many numbers have each upper half, ``[BUCKETS]``, integers.
-        min: The least of the finite numbers; +inf if there are none.
-        max: The largest; -inf if there are none.
-        sum: Their sum.
-        sum_squares: The sum of their squares.
+        min: The least finite number; +inf if there is none.
+        max: The largest; -inf if there is none.
+        sum: That of the finite numbers.
+        sum_squares: That of their squares.
     """
 
     counts: Any
@@ -48,18 +47,18 @@ _bincount = partial(np.bincount, minlength=BUCKETS)
 def histogram_counts(
     values: Any, xp: Any = np, bincount: Callable[[Any], Any] = _bincount
 ) -> HistogramCounts:
-    """Count ``values`` with an array library; exact as far as its integers and floats go.
+    """Count ``values``, real numbers; as exact as integers and floats of ``xp``.
 
     Args:
-        values: Real numbers of any shape and dtype.
+        values: Of any shape and dtype.
         xp: ``numpy``, or a module like it whose functions may be traced.
-        bincount: Counts unsigned integers: ``partial(jax.numpy.bincount, length=BUCKETS)``.
+        bincount: Counts unsigned integers, and returns ``[BUCKETS]``.
     """
     values = xp.asarray(values).ravel()
     if xp is not np:
         return _counted(values, xp, bincount)
     values = _countable(values)
-    # What NumPy makes of a block stays in the cache.
+    # Blocks stay in the cache.
     blocks = (values[at : at + _BLOCK] for at in range(0, max(values.size, 1), _BLOCK))
     counts, least, largest, sums, sums_squares = zip(*map(_counted_here, blocks), strict=True)
     return HistogramCounts(sum(counts), min(least), max(largest), sum(sums), sum(sums_squares))
@@ -74,12 +73,12 @@ def _countable(values: NDArray[Any]) -> NDArray[Any]:
 
 
 def _counted_here(block: NDArray[Any]) -> HistogramCounts:
-    """As ``_counted``; several times faster for most float32."""
+    """As ``_counted``; faster for most float32."""
     if block.dtype == np.float32 and block.size:
         with np.errstate(invalid="ignore"):
             least, largest = float(block.min()), float(block.max())
         farthest = max(-least, largest)
-        # Beyond these, squares would leave the range of float32.
+        # Beyond these, squares leave the range of float32.
         if farthest == 0 or 1e-10 < farthest < 1e15:
             halves = block.view(np.uint16)[_UPPER::2]
             return HistogramCounts(
@@ -96,7 +95,7 @@ def _sum(block: NDArray[np.float32]) -> float:
 
 
 def _sum_squares(block: NDArray[np.float32]) -> float:
-    # So few at a time that no library starts threads.
+    # So few that no library starts threads.
     parts = (block[at : at + _MULTIPLIED] for at in range(0, block.size, _MULTIPLIED))
     return sum(float(np.dot(part, part)) for part in parts)
 
@@ -109,7 +108,7 @@ def _counted(values: Any, xp: Any, bincount: Callable[[Any], Any]) -> HistogramC
             narrow = xp.where(finite, xp.clip(narrow, -_FLOAT32_MAX, _FLOAT32_MAX), narrow)
         wide = values.astype(xp.asarray(0.0).dtype)
         if xp is np and finite.all():
-            finite = True  # NumPy is several times slower with a mask
+            finite = True  # NumPy is slower with a mask
         return HistogramCounts(
             bincount(narrow.view(np.uint32) >> 16),
             wide.min(where=finite, initial=np.inf),

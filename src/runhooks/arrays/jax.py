@@ -20,15 +20,12 @@ _LEAST_BYTES_TO_CUT = 1 << 20
 _LEAST_BYTES_TO_SHARE = 1 << 18
 _FORMS = (jax.Array, jax.ShapeDtypeStruct)
 _WIDE = (np.int64, np.float64, np.complex128)
-# Read one number of a dtype. The letters are those of NumPy and ``struct`` alike.
+# The letters are those of NumPy and ``struct`` alike.
 _READERS = {np.dtype(letter): struct.Struct(letter).unpack for letter in "?bBhHiIlLqQefd"}
 
 
 class JaxArrays(ArrayLibrary):
-    """Arrays of JAX, random keys, and objects that stand for one (``__jax_array__``).
-
-    A snapshot is a copy, as a later step may be given the buffer.
-    """
+    """Arrays of JAX, random keys, and objects that stand for one (``__jax_array__``)."""
 
     name = "jax"
 
@@ -55,7 +52,7 @@ class JaxArrays(ArrayLibrary):
         return issubclass(kind, jax.ShapeDtypeStruct)
 
     def place(self, array: Array, like: Any) -> Any:
-        committed = getattr(like, "committed", True)  # a description has no such attribute
+        committed = getattr(like, "committed", True)  # a description lacks it
         sharding = like.sharding if isinstance(like, _FORMS) and committed else None
         if is_key(like):
             key = jax.random.wrap_key_data(jnp.array(array), impl=_key_impl(like))
@@ -107,7 +104,7 @@ class JaxArrays(ArrayLibrary):
         host = cast(list[Array], jax.device_get(plain))
         if into is None:
             return host
-        # On a CPU they are the very buffers: a run to which these are donated would copy them.
+        # On a CPU they are the buffers: a run to which these are donated would copy them.
         return [
             copied(array, place) if _on_cpu(leaf) else array
             for leaf, array, place in zip(plain, host, into, strict=True)
@@ -193,7 +190,7 @@ class JaxArrays(ArrayLibrary):
 
 
 def _to_write(array: jax.Array) -> Iterator[Shard]:
-    """The blocks that this process writes: of one that several hold, some rows."""
+    """The blocks that this process writes; of a large one that several hold, some rows."""
     held: dict[Any, set[int]] = {}
     devices: Any = array.sharding.devices_indices_map(array.shape)
     for device, index in devices.items():
@@ -231,7 +228,7 @@ def _made_weak(array: Array) -> jax.Array:
 
 
 def _block(index: Any, shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The start and the shape of the block that ``index``, slices, takes out."""
+    """The start and the shape that ``index``, slices, takes out."""
     bounds = [it.indices(size) for it, size in zip(index, shape, strict=True)]
     return tuple(begin for begin, _, _ in bounds), tuple(end - begin for begin, end, _ in bounds)
 
@@ -250,12 +247,12 @@ def _data(array: Any) -> Any:
 
 
 def _key_impl(like: Any) -> Any:
-    found: list[Any] = []  # what is traced says it, a description does not
+    found: list[Any] = []  # a description does not say it
     jax.eval_shape(lambda key: found.append(jax.random.key_impl(key)), like)
     return found[0]
 
 
-_copy = jax.jit(jnp.copy)  # three times as fast as ``array.copy()`` if it is small
+_copy = jax.jit(jnp.copy)  # faster than ``array.copy()`` if small
 
 
 def _plain(array: Any) -> Any:

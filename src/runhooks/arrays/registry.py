@@ -1,4 +1,4 @@
-"""Which adapter an array belongs to; that of a framework is imported with the framework."""
+"""Which adapter an array belongs to. That of a framework is imported with it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NUMPY = ARRAYS
 
 
 class _NoLibrary(ArrayLibrary):
-    """Stands for the library of lists, and of arrays that no adapter owns."""
+    """The library of lists, and of arrays that no adapter owns."""
 
     name = ""
 
@@ -58,18 +58,17 @@ def global_generators() -> dict[str, Any]:
 
 
 def generator_state(generator: Any) -> GeneratorAccess | None:
-    """Return how to read and set the state of ``generator``, or None."""
     found = (library.generator_state(generator) for library in _known())
     return next(filter(None, found), None)
 
 
 def library_of_file(suffix: str) -> ArrayLibrary | None:
-    """Return the adapter of the library whose files end in ``suffix``, or None."""
+    """Return the adapter of files that end in ``suffix``, or None."""
     return _adapter(_FILES[suffix]) if suffix in _FILES else None
 
 
 def unpack(packed: Packed) -> Any:
-    """Return the array that was packed; ImportError if its library is not registered."""
+    """ImportError if its library is not registered."""
     name = packed.kind.partition(" ")[0]
     for library in (*_registered, NUMPY):
         if library.name == name:

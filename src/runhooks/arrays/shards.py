@@ -1,4 +1,4 @@
-"""Arrays of which several processes hold a part each: what is whose to write, and to read."""
+"""Arrays that several processes share: what each writes and reads."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class ShardedArray(NamedTuple):
     """An array of which this process has to write some blocks, or none.
 
     Attributes:
-        shape: The shape of the whole array.
+        shape: That of the whole array.
         dtype: Its dtype on the host.
         shards: The blocks; those of all processes have each item once.
-        sample: A few items of an array that all processes hold in whole, to see that they agree.
+        sample: A few items of an array that all hold in whole, to see that they agree.
     """
 
     shape: tuple[int, ...]
@@ -49,7 +49,7 @@ class ArraySource(Protocol):
 
     @property
     def is_far(self) -> bool:
-        """Whether it is in a store, which each look waits for."""
+        """Whether each ``read`` waits for a store."""
         ...
 
     @property
@@ -59,12 +59,12 @@ class ArraySource(Protocol):
     def dtype(self) -> np.dtype[Any]: ...
 
     def read(self, start: Sequence[int], shape: Sequence[int]) -> Array:
-        """Return the block of ``shape`` at ``start``."""
+        """Return a block."""
         ...
 
 
 def read_block(source: ArraySource | Array, start: Sequence[int], shape: Sequence[int]) -> Array:
-    """Return the block of ``shape`` at ``start``; it shares the memory of an array."""
+    """Return a block, which shares the memory of an array."""
     if isinstance(source, np.ndarray | np.generic):
         return source[block(start, shape)]
     return source.read(start, shape)
@@ -108,7 +108,7 @@ class Share(NamedTuple):
     def rows(self, arrays: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
         """Return the first row of each array to write, and the one after the last.
 
-        Each writes about as many bytes. ``arrays``: numbers of rows, and bytes of a row.
+        Each process writes about as many bytes. ``arrays``: numbers of rows, and bytes of a row.
         """
         listed = list(arrays)
         total = sum(count * row_bytes for count, row_bytes in listed)
@@ -125,14 +125,13 @@ class Share(NamedTuple):
 
 
 def block(start: Sequence[int], shape: Sequence[int]) -> tuple[slice, ...]:
-    """Return the slices of the block of ``shape`` at ``start``."""
     return tuple(map(slice, start, map(add, start, shape)))
 
 
 def overlap(
     start: Sequence[int], shape: Sequence[int], other_start: Sequence[int], other: Sequence[int]
 ) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """Return the start and the shape of what two blocks of an array share; None if nothing."""
+    """Return the start and shape of what two blocks share, or None."""
     first = tuple(map(max, start, other_start))
     ends = zip(start, shape, other_start, other, strict=True)
     last = tuple(min(a + size, b + other_size) for a, size, b, other_size in ends)
@@ -141,7 +140,7 @@ def overlap(
 
 
 def make_up(shape: Sequence[int], blocks: Iterable[tuple[Sequence[int], Sequence[int]]]) -> bool:
-    """Return whether ``blocks``, starts and shapes, cover an array of ``shape``, each item once."""
+    """Return whether ``blocks``, by start and shape, cover each item once."""
     listed = list(blocks)
     if len(listed) <= _FEW:
         pairs = ((*a, *b) for a, b in combinations(listed, 2))
@@ -164,25 +163,25 @@ def _inside(blocks: Iterable[tuple[Sequence[int], Sequence[int]]], shape: Sequen
 
 
 _FEW = 8  # blocks, which are compared pair by pair
-_PRIME = np.uint64((1 << 31) - 1)  # the product of two numbers below it has 62 bits
+_PRIME = np.uint64((1 << 31) - 1)  # products of two numbers below it have 62 bits
 _DRAWS = 2
 
 
 def make_up_each(shapes: Array, counts: Array, starts: Array, sizes: Array) -> Array:
-    """Return whether the blocks of each of several arrays cover it, each item once, in O(blocks).
+    """As ``make_up``, of each of several arrays, in O(blocks).
 
     Args:
-        shapes: The shape of each array, ``[arrays, dimensions]``, int64.
-        counts: The number of blocks of each.
+        shapes: ``[arrays, dimensions]``, int64.
+        counts: The number of blocks of each array.
         starts: The start of each block, those of an array together, ``[blocks, dimensions]``.
-        sizes: The shape of each.
+        sizes: The shape of each block.
     """
     rooms = np.repeat(shapes, counts, axis=0)
     outside = ((starts < 0) | (sizes < 0) | (starts > rooms - sizes)).any(axis=1)
     ends = np.cumsum(counts)
     sound: Array = _sums(np.array(outside, np.uint64), ends) == 0
     # Each axis is stretched at random, modulo a prime. Blocks that overlap and leave a gap have
-    # another volume, but for a chance of 1 in 2**62, times the square of the number of dimensions.
+    # another volume, but for a chance of 1 in 2**62, times the square of ``dimensions``.
     for _ in range(_DRAWS):
         of_blocks: Array = np.ones(len(starts), np.uint64)
         of_arrays: Array = np.ones(len(shapes), np.uint64)
@@ -207,7 +206,7 @@ def _stretched(key: np.uint64, first: Array, last: Array) -> Array:
 
 
 def _drawn(key: np.uint64, at: Array) -> Array:
-    """A pseudorandom number below the prime for each of ``at``: Steele's SplitMix64."""
+    """Pseudorandom numbers below the prime: Steele's SplitMix64."""
     bits = at.astype(np.int64, copy=False).view(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + key
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -222,9 +221,9 @@ def key_of(name: str, start: Sequence[int]) -> str:
 def parts_of_replicas(
     arrays: Mapping[str, Any], forms: Mapping[str, tuple[tuple[int, ...], Any]], share: Share
 ) -> dict[str, ShardedArray]:
-    """Return what this process has to write of arrays that all hold in whole.
+    """Return what this process has to write of arrays that all hold in whole: slices of these.
 
-    Slices of ``arrays`` share their memory; ``forms``: the shape of each, its dtype on the host.
+    ``forms``: the shape of each, its dtype on the host.
     """
     counts = [
         (shape[0] if shape else 1, volume(shape[1:]) * dtype.itemsize)
@@ -246,7 +245,7 @@ def to_host(
     sharded: Mapping[str, ShardedArray],
     into: Mapping[str, Array] | None,
 ) -> dict[str, Any]:
-    """Return arrays, or what is ``sharded`` of them, on the host, copied in one batch.
+    """Return ``arrays``, or what is ``sharded`` of them, on the host.
 
     ``copy``: ``to_host`` of their library. ``into``: as for that, by name and by ``key_of``.
     """
@@ -268,7 +267,7 @@ def to_host(
 
 
 def by_key(arrays: Mapping[str, Any]) -> dict[str, Array]:
-    """Return the arrays and blocks by the keys that ``to_host`` looks for in ``into``."""
+    """Return arrays and blocks by the keys of ``into`` of ``to_host``."""
     return dict(_by_key(arrays))
 
 

@@ -21,7 +21,7 @@ from runhooks.arrays.histogram import BUCKETS, HistogramCounts, histogram_counts
 from runhooks.arrays.shards import Array, ArraySource, Shard, ShardedArray, read_block
 from runhooks.errors import cause
 
-# By size in bytes: integers that carry the bits of a dtype which NumPy lacks.
+# By size in bytes: integers for dtypes that NumPy lacks.
 _BITS = {1: (torch.uint8, np.uint8), 2: (torch.int16, np.int16)}
 PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 _FLOAT32_MAX = torch.finfo(torch.float32).max
@@ -122,7 +122,7 @@ class TorchArrays(ArrayLibrary):
     def check_readable(self, array: Any) -> None:
         if isinstance(array, torch.Tensor) and array.is_meta:
             raise TypeError("a tensor on the meta device has no values: give one on another device")
-        if is_distributed(array):  # who reads it in one process alone would wait for the others
+        if is_distributed(array):  # one process alone would wait for the others
             raise TypeError(
                 f"a {type(array).__name__} is spread over several processes: give its "
                 "full_tensor(), called in all of them, or its to_local(); in a graph, "
@@ -196,24 +196,23 @@ class TorchArrays(ArrayLibrary):
 
 
 def is_distributed(tensor: Any) -> bool:
-    """Return whether ``tensor`` is a ``DTensor``."""
     return type(tensor) not in PLAIN and hasattr(tensor, "full_tensor")
 
 
 def whole(tensor: Any) -> Any:
-    """Return ``tensor``; of a ``DTensor``, all of it: called in all processes."""
+    """Return ``tensor``; all of a ``DTensor``, if called in all processes."""
     return tensor.full_tensor() if is_distributed(tensor) else tensor
 
 
 def _block(tensor: Any) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """Return the start and shape of the part of a ``DTensor`` here, or None."""
+    """Return the start and shape of what is here of a ``DTensor``, or None."""
     if any(it.is_partial() for it in tensor.placements):
         raise TypeError(
             f"a DTensor has parts still to be summed, {tensor.placements}: call redistribute()"
         )
     if tensor.device_mesh.get_coordinate() is None or not tensor.to_local().numel():
         return None
-    # What torch's own checkpoints ask; of a DTensor this is one block.
+    # As for torch's own checkpoints; of a DTensor this is one block.
     (chunk,) = tensor.__create_chunk_list__()
     return tuple(chunk.offsets), tuple(chunk.sizes)
 
@@ -224,16 +223,16 @@ def numpy_dtype(dtype: torch.dtype) -> np.dtype[Any]:
 
 
 def form(tensor: torch.Tensor) -> str:
-    """Return dtype and shape: ``float32[2, 3]``."""
+    """``float32[2, 3]``."""
     return f"{_name(tensor.dtype)}{list(tensor.shape)}"
 
 
 def from_numpy(
     array: Array, dtype: torch.dtype | None = None, *, copy: bool = True
 ) -> torch.Tensor:
-    """Return ``array`` as a tensor on the CPU; TypeError if PyTorch lacks its dtype.
+    """Return a tensor on the CPU; TypeError if PyTorch lacks the dtype.
 
-    ``dtype``: PyTorch's of the same name, if known. ``copy=False``: share memory where possible.
+    ``dtype``: that of the same name, if known. ``copy=False``: share memory where possible.
     """
     dtype = _dtype_named(array.dtype.name) if dtype is None else dtype
     order = array.dtype if array.dtype.isnative else array.dtype.newbyteorder("=")
@@ -259,7 +258,7 @@ def stored(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def cloned(leaf: Any) -> Any:
-    """Return a detached copy of a tensor, a copy of an array of NumPy, or ``leaf`` itself."""
+    """Return a copy of a tensor, detached, or of an array of NumPy; else ``leaf``."""
     if isinstance(leaf, torch.Tensor):
         return leaf.detach().clone()
     return leaf.copy() if isinstance(leaf, np.ndarray) else leaf  # it may be a view of a tensor
@@ -293,14 +292,14 @@ def _count(values: torch.Tensor) -> HistogramCounts:
 
 
 def _is_zip(path: Path) -> bool:
-    with path.open("rb") as file:  # an older format cannot be mapped
+    with path.open("rb") as file:  # older formats cannot be mapped
         return file.read(4) == b"PK\x03\x04"
 
 
 def _exact(
     tensor: torch.Tensor, array_of: Callable[[torch.Tensor], Array] = torch.Tensor.numpy
 ) -> Array:
-    """Return ``tensor``, detached and on the CPU, as an array by ``array_of``."""
+    """``tensor``: detached, on the CPU."""
     plain = tensor.resolve_conj().resolve_neg()
     dtype = numpy_dtype(plain.dtype)
     if dtype.kind != "V" and dtype.isbuiltin != 2:
@@ -310,15 +309,15 @@ def _exact(
 
 
 def _read_only(tensor: torch.Tensor) -> Array:
-    """Return ``tensor`` as an array to be read at once.
+    """Return an array to be read at once.
 
-    ``numpy()`` would lock its size for good, and ``zero_grad`` resizes sparse ones.
+    ``numpy()`` would lock the size for good, and ``zero_grad`` resizes sparse tensors.
     """
     return np.from_dlpack(_Memory(tensor))
 
 
 class _Memory:
-    """The memory of a tensor; to ask the tensor itself is slower."""
+    """The memory of a tensor, which itself is slower to ask."""
 
     __slots__ = ("_capsule",)
 

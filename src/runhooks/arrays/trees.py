@@ -1,4 +1,4 @@
-"""Trees of values: how containers are taken apart, and made again of other parts."""
+"""Trees: containers are taken apart, and made again of other parts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from runhooks.arrays.shards import Array
 
 
 class Container(NamedTuple):
-    """A type of containers: how to get keys and parts of one, and one like it of other parts."""
+    """How to get the keys and parts of a container, and one like it of other parts."""
 
     items: Callable[[Any], Iterable[tuple[Any, Any]]]
     like: Callable[[Any, list[Any]], Any]
@@ -32,7 +32,7 @@ _known: dict[type, Container | None] = {}
 
 
 def container_of(value: Any) -> Container | None:
-    """Return how values of this type are containers; None if they are leaves.
+    """Return how ``value`` is a container; None: it is a leaf.
 
     Containers are mappings, lists, tuples, named tuples, dataclasses, and None, which is empty.
     """
@@ -78,10 +78,7 @@ def with_leaves(tree: Any, leaves: Iterable[Any], of: Containers = container_of)
 
 
 def by_path(leaves: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the leaves by path.
-
-    ValueError if two have one path, as in ``{"a/b": x, "a": {"b": y}}``.
-    """
+    """Return a dict; ValueError if two have one path, as in ``{"a/b": x, "a": {"b": y}}``."""
     found: dict[str, Any] = {}
     for path, leaf in leaves:
         if path in found:
@@ -91,7 +88,7 @@ def by_path(leaves: Iterable[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def fields(value: Any) -> dict[str, Any] | None:
-    """Return the values in a dict, a named tuple or a dataclass by name; else None."""
+    """Return the parts of a container that ``is_named``, by name; else None."""
     container = container_of(value)
     if container is None or not container.is_named:
         return None
@@ -144,10 +141,7 @@ class Form(NamedTuple):
 
 
 def flatten(tree: Any) -> Flat:
-    """Return the leaves of ``tree`` by path, and how to rebuild it.
-
-    Trees are containers, as of ``container_of``, and classes that an array library in use knows.
-    """
+    """Take apart containers, as of ``container_of``, and what an array library in use knows."""
     return Flat(list(walk(tree, of=_tree_of)), partial(with_leaves, tree, of=_tree_of))
 
 
@@ -162,7 +156,7 @@ _PLAIN = frozenset((dict, OrderedDict, list, tuple, NoneType))
 
 
 def form_of(leaf: Any) -> Form | None:
-    """Return the form of an array, a number, or what describes an array; else None."""
+    """Return the form of a number, an array, or what describes one; else None."""
     if type(leaf) in (bool, int, float, complex):
         return Form((), None)
     library = library_describing(leaf)
@@ -170,10 +164,7 @@ def form_of(leaf: Any) -> Form | None:
 
 
 def place(array: Array, like: Any) -> Any:
-    """Return ``array``, whose memory nothing else uses, in the form of ``like``, as of ``form_of``.
-
-    ValueError if that cannot hold ``array``.
-    """
+    """As ``cast``, to the form of ``like``; nothing else may use the memory of ``array``."""
     if type(like) in (bool, int, float, complex):
         number = array.item()
         if type(number) is not type(like):

@@ -16,16 +16,16 @@ from runhooks.arrays.shards import Array
 
 _NUMPY_NUMBERS = (np.bool_, np.integer, np.float16, np.float32, np.float64)
 
-#: Types of plain numbers, of Python and of NumPy.
+#: Of Python and of NumPy.
 NUMBERS: frozenset[type] = frozenset((float, int, bool)) | {
     kind for kind in np.sctypeDict.values() if issubclass(kind, _NUMPY_NUMBERS)
 } - {np.timedelta64}
 
 
 def read_number(value: Any) -> float:
-    """Return the one real number in ``value``; waits until a device has computed it.
+    """Return the one real number in ``value``; waits for the device.
 
-    Raises ValueError if it is not of size 1, TypeError if it is not real.
+    ValueError if it is not of size 1, TypeError if it is not real.
     """
     if isinstance(value, float | int):
         return float(value)
@@ -44,7 +44,7 @@ def read_number(value: Any) -> float:
 
 
 def read_numbers(values: Sequence[Any]) -> NDArray[np.float64]:
-    """Return ``read_number`` of all ``values``, ``[n]``; waits for a device once."""
+    """As ``read_number``, of several, ``[n]``; waits for the device once."""
     if not NUMBERS.issuperset(map(type, values)):
         for value in values:
             library_of(value).start_copy(value)
@@ -68,10 +68,10 @@ def snapshot(value: Any) -> Any:
     """Return ``value`` as it is now, copied if it may change; does not wait for a device.
 
     A list or tuple of numbers becomes an array, any other a list of snapshots. What is no array,
-    such as a ``range`` or a table of pandas, becomes what NumPy makes of it.
+    such as a table of pandas, becomes what NumPy makes of it.
 
     Raises:
-        TypeError: It is a masked array, a traced one, or one that is spread over processes.
+        TypeError: An array is masked, traced, or spread over processes.
         ValueError: The elements of a list have different shapes.
     """
     kind = type(value)
@@ -91,8 +91,8 @@ def snapshot(value: Any) -> Any:
 
 
 def _is_at_hand(value: Any) -> bool:
-    """Whether ``value``, of no known library, is read without waiting for a device."""
-    # Tables, as of pandas, have to_numpy; arrays of devices do not.
+    """Whether NumPy can read ``value`` without waiting for a device."""
+    # Tables of pandas have to_numpy; arrays of devices do not.
     is_host = isinstance(value, np.flatiter) or hasattr(value, "to_numpy")
     return is_host or not any(hasattr(value, name) for name in _READ_LATER)
 
@@ -110,7 +110,7 @@ def _as_now(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def host_form(value: Any) -> tuple[tuple[int, ...], np.dtype[Any]] | None:
-    """Return the shape and dtype of ``to_numpy(value)``, without waiting, or None if not known.
+    """Return the shape and dtype of ``to_numpy(value)``, without waiting; None: not known.
 
     Raises:
         ValueError: The elements of a list have different shapes.

@@ -1,7 +1,4 @@
-"""The engines, one folder a framework, imported when the first graph of that engine is made.
-
-``EagerEngine`` is the base of one of your own, to which ``register_engine`` gives a name.
-"""
+"""The engines, one folder a framework, imported when the first graph of that engine is made."""
 
 from __future__ import annotations
 
@@ -26,15 +23,15 @@ __all__ = [
     "require_framework",
 ]
 
-#: The engines whose framework an extra of that name installs.
+#: Extras of these names install the frameworks.
 EXTRAS_OF_ENGINES = ("jax", "torch", "tensorflow")
 
-#: The framework that each engine needs, and the folder that has it.
+#: What each engine needs, and the folder that has it.
 _FRAMEWORKS = {"python": "numpy", "jax": "jax", "torch": "torch"}
 
 
 def require_framework(engine: str) -> None:
-    """Import the framework of ``engine``; ImportError, which says what to install, without it."""
+    """Raise ImportError, which says what to install, without the framework of ``engine``."""
     framework = _FRAMEWORKS.get(engine, engine)
     try:
         importlib.import_module(framework)
@@ -45,7 +42,7 @@ def require_framework(engine: str) -> None:
 
 
 def framework_named(name: str) -> Framework:
-    """Import and return an engine's framework; raise ImportError, or what a broken one raises."""
+    """Import a framework; ImportError, or what a broken one raises."""
     require_framework(name)
     module = importlib.import_module(f"runhooks.engines.{_FRAMEWORKS.get(name, name)}.engine")
     framework: Framework = module.ENGINE

@@ -1,4 +1,4 @@
-"""Checks that the structure, shapes and dtypes of a variable stay as they were."""
+"""Checks that structure, shapes and dtypes of a variable stay as they were."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from runhooks.arrays import to_numpy
 from runhooks.graph.generators import has_generator_state
 from runhooks.near_names import with_article
 
-#: A shape, and a dtype of NumPy or, where NumPy has none, of the array's own library.
+#: A shape, and a dtype of NumPy or, where that has none, of the array's library.
 Form: TypeAlias = tuple[tuple[int, ...], Any]
 
 
 def as_numbers(name: str, path: str, leaf: Any) -> np.ndarray[Any, Any]:
-    """Return a leaf of an initial value as an array; TypeError if it is not of numbers."""
+    """Return an array; TypeError if it is not of numbers."""
     check_unmasked(name, path, leaf)
     array = np.asarray(leaf)
     if array.dtype.hasobject or array.dtype.names or array.dtype.kind in "SUMm":
@@ -30,7 +30,6 @@ def as_numbers(name: str, path: str, leaf: Any) -> np.ndarray[Any, Any]:
 
 
 def check_unmasked(name: str, path: str, leaf: Any) -> None:
-    """Raise TypeError for a masked array, as the mask would be lost."""
     if isinstance(leaf, np.ma.MaskedArray):
         raise TypeError(
             f"variable {describe(name, path)} cannot hold a masked array: give "
@@ -53,7 +52,7 @@ def _cure(leaf: Any) -> str:
 
 
 def check_structure(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
-    """Raise ValueError unless ``new`` has the leaves of ``old``, by path."""
+    """ValueError unless ``new`` has the paths of ``old``."""
     if old.keys() != new.keys():
         missing, unexpected = sorted(old.keys() - new.keys()), sorted(new.keys() - old.keys())
         hint = "" if new else "; does the function return it?"
@@ -66,7 +65,7 @@ def check_structure(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -
 
 
 def check_leaf(name: str, path: str, old: Form, new: Form) -> None:
-    """Raise ValueError unless ``new`` has the shape of ``old`` and a dtype that fits into its."""
+    """ValueError unless the shape is the same, and the dtype fits into that of ``old``."""
     if old[0] != new[0] or not _fits(new[1], old[1]):
         raise ValueError(
             f"variable {describe(name, path)} keeps its shape and dtype, {_text(old)}: the new "
@@ -89,7 +88,7 @@ def check_new_leaf(name: str, path: str, old: Form, new: Form) -> None:
 
 
 def is_inexact(dtype: Any) -> bool:
-    """Return whether a dtype, maybe of ml_dtypes, is of floats or complex numbers."""
+    """Whether a dtype, maybe of ml_dtypes, is of floats or complex numbers."""
     try:
         found = np.dtype(dtype)
     except TypeError:  # that of a random key, say
@@ -111,7 +110,7 @@ def number_as(name: str, path: str, number: float, dtype: Any) -> Any:
 
 
 def fitted(name: str, value: Any, form: Form) -> np.ndarray[Any, Any]:
-    """Return a number, or any array, as an array of ``form``; ValueError if it does not fit."""
+    """Return a number, or any array, in ``form``; ValueError if it does not fit."""
     if isinstance(value, int | float) and not isinstance(value, np.generic):
         value = number_as(name, "", value, form[1])
     array = np.asarray(to_numpy(value))
@@ -127,7 +126,7 @@ def _fits(dtype: Any, into: Any) -> bool:
 
 
 def describe(name: str, path: str) -> str:
-    """Return ``'state' at 'params/w'``, for messages."""
+    """``'state' at 'params/w'``."""
     return f"{name!r} at {path!r}" if path else repr(name)
 
 

@@ -1,4 +1,4 @@
-"""``EagerEngine``: the base of engines that call the user's functions one by one."""
+"""``EagerEngine``, the base of engines that call the user's functions one by one."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ _NUMPY = (np.ndarray, np.generic)
 class EagerEngine(Engine):
     """Evaluates a graph operation by operation; pytrees: lists, tuples, dicts and dataclasses.
 
-    A subclass has a ``name`` and ``arrays``, the library whose arrays variables hold, and overrides
-    what that does in its own way, as that of ``examples/engine_mlx.py``, for ``register_engine``.
+    A subclass for ``register_engine`` has a ``name`` and ``arrays``, the library whose arrays
+    variables hold, and overrides what that does in its own way.
 
     Functions are called with copies of what variables hold, which they may change, and with arrays
     of the library in the place of NumPy's. What is fetched is a copy too.
@@ -59,7 +59,7 @@ class EagerEngine(Engine):
             values = dict(zip(taken, args))  # noqa: B905 - as many, and every step does it
             old: Any = dict(zip(assigned, args)) if is_fed else values  # noqa: B905 - more follow
             new = evaluate(values, old)
-            # An empty comprehension costs a tenth of a microsecond.
+            # An empty comprehension costs 0.1 us.
             fetched = [get(values[tensor]) for tensor, get in fetches] if fetches else ()
             return [*map(new.__getitem__, assigned), fetched]
 
@@ -69,22 +69,21 @@ class EagerEngine(Engine):
         """Note what is known about an ``error`` out of a run."""
 
     def evaluator(self, operations: Sequence[Operation]) -> Evaluate:
-        """Return what adds the outputs of ``operations`` to values, and returns new variables."""
+        """Return what adds outputs to values, and returns new variables."""
         return partial(evaluate, self.ready(operations), self.conform)
 
     def ready(self, operations: Sequence[Operation]) -> list[Ready]:
-        """Return ``operations`` as they are evaluated."""
         return ready(operations, self.reader)
 
     def reader(self, op: Operation) -> ReadArgs:
-        """Return what reads the arguments of ``op``, with the engine's own arrays."""
+        """Return what reads the arguments of ``op``, with arrays of the engine."""
         if op.type == UPDATE:
             return op.read_args
         read, constant = self.handed(op), self.constant
         return lambda values: tuple([constant(arg) for arg in read(values)])
 
     def handed(self, op: Operation) -> ReadArgs:
-        """Return what reads the arguments of ``op`` for a function that may change them."""
+        """Return what reads the arguments of ``op``, which a function may change."""
         own = [(t, self._getter(t) if _is_held(t) or _is_key(t) else same) for t in op.inputs]
         if all(get is same for _, get in own):
             return op.read_args
@@ -92,7 +91,7 @@ class EagerEngine(Engine):
         return lambda values: read({t: get(values[t]) for t, get in own})
 
     def _getter(self, tensor: Tensor) -> Callable[[Any], Any]:
-        """Return what makes of the value of ``tensor`` one that its reader may change."""
+        """Return what makes a value that its reader may change."""
         if _is_key(tensor):
             return self.own_key
         return self.own if _is_held(tensor) else self.fetched(tensor)
@@ -108,15 +107,15 @@ class EagerEngine(Engine):
         return copy.deepcopy(key)
 
     def fetched(self, tensor: Tensor) -> Callable[[Any], Any]:
-        """Return what makes the fetched value of ``tensor``."""
+        """Return what makes a fetched value."""
         return self.own
 
     def array(self, value: Any) -> Any:
-        """Return a number, or any array, as an array on the default device."""
+        """Return an array on the default device."""
         return self.arrays.from_numpy(np.asarray(value))
 
     def cast(self, new: Any, old: Any) -> Any:
-        """Return the array ``new`` with the dtype of ``old``, where ``old`` is."""
+        """Return ``new`` with the dtype of ``old``, where ``old`` is."""
         if new.dtype == old.dtype:
             return new
         host = self.arrays.to_numpy(new)
@@ -134,7 +133,7 @@ class EagerEngine(Engine):
         return self.with_leaves(value, [self.initial_leaf(name, *leaf) for leaf in leaves])
 
     def initial_leaf(self, name: str, path: str, leaf: Any) -> Any:
-        """Return a copy of a leaf of an initial value; TypeError if it is not of numbers."""
+        """Return a copy of ``leaf``; TypeError if it is not of numbers."""
         if self.arrays.owns(type(leaf)):
             return self.arrays.snapshot(leaf)
         self.check_initial_leaf(name, path, leaf)
@@ -176,7 +175,7 @@ class EagerEngine(Engine):
     def average(self, old: Any, new: Any, weight: Any) -> Any:
         if weight == 1 or not is_inexact(self.host_form(old)[1]):
             return self.arrays.snapshot(self.cast(new, old))
-        # Of two forms the one that rounds less.
+        # The form that rounds less.
         moved = old + (new - old) * weight if weight < 0.5 else new - (new - old) * (1 - weight)
         return self.cast(moved, old)
 
@@ -242,12 +241,11 @@ class EagerEngine(Engine):
 
 
 def same(value: Any) -> Any:
-    """Return ``value``."""
     return value
 
 
 def _is_held(tensor: Tensor) -> bool:
-    """Whether it is the old or the new value of a variable."""
+    """Whether it is the old or new value of a variable."""
     return isinstance(tensor, Variable) or tensor.op.assigns is not None
 
 
@@ -256,7 +254,7 @@ def _is_key(tensor: Tensor) -> bool:
 
 
 def _compensated(total: Any, lost: Any, added: Any) -> tuple[Any, Any]:
-    """Return ``total + added``, and ``lost`` with what that lacks by rounding; after Neumaier."""
+    """Return ``total + added``, and ``lost`` plus what that lacks; after Neumaier."""
     new = total + added
     if not math.isfinite(new):  # infinity lacks nothing
         return new, 0.0

@@ -1,7 +1,4 @@
-"""Graphs, sessions and groups of a framework, found without importing it.
-
-A program that has one has imported the framework.
-"""
+"""Finds graphs, sessions and groups of a framework that the program has imported."""
 
 from __future__ import annotations
 
@@ -15,14 +12,14 @@ from runhooks.ranks import Group
 
 
 def default_graph() -> BaseGraph | None:
-    """Return TensorFlow's default graph; None where it is eager or absent."""
+    """TensorFlow's; None where it is eager or absent."""
     theirs = _tensorflow()
     found: BaseGraph | None = None if theirs is None else theirs.current_graph()
     return found
 
 
 def graph_of(graph: Any) -> BaseGraph:
-    """Return ``graph``, of whatever framework, as hooks ask of it; TypeError if it is none."""
+    """Return ``graph``, of any framework, as hooks ask of it; TypeError if it is none."""
     if isinstance(graph, BaseGraph):
         return graph
     theirs = _tensorflow()
@@ -33,7 +30,7 @@ def graph_of(graph: Any) -> BaseGraph:
 
 
 def session_of(session: Any) -> RawSession:
-    """Return ``session``, of whatever framework, as hooks ask of it; TypeError if it is none."""
+    """Return ``session``, of any framework, as hooks ask of it; TypeError if it is none."""
     if isinstance(session, RawSession):
         return session
     theirs = _tensorflow()
@@ -44,13 +41,13 @@ def session_of(session: Any) -> RawSession:
 
 
 def _tensorflow() -> Any:
-    """Return the module of TensorFlow's graphs; None if it is not imported, or not yet."""
+    """None if TensorFlow is not imported, or not yet."""
     if not hasattr(sys.modules.get("tensorflow"), "compat"):
         return None
     return importlib.import_module("runhooks.engines.tensorflow.graph")
 
 
-# By the module that a program in such a group has imported.
+# By the module that the program has imported.
 _ADAPTERS = {
     "torch.distributed": "runhooks.engines.torch.group",
     "jax.distributed": "runhooks.engines.jax.group",
@@ -58,7 +55,7 @@ _ADAPTERS = {
 
 
 def find_group() -> Group | None:
-    """Return the group of several processes that a framework has joined, or None."""
+    """Return the group of several processes, or None."""
     for module, adapter in _ADAPTERS.items():
         # A module that is being imported lacks it.
         if getattr(sys.modules.get(module), "is_initialized", lambda: False)():

@@ -1,1 +1,1 @@
-"""The torch engine, and the graphs of ``rh.torch`` around modules and optimizers."""
+"""The torch engine, and the graphs of ``rh.torch``."""

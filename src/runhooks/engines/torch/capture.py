@@ -1,4 +1,4 @@
-"""``Capture``: gradients and activations of one run, as tensors of a graph made on demand."""
+"""``Capture``: gradients and activations of one run."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _NEEDS_STEP = 'fetch it together with a step, such as "train_op"'
 
 
 class Capture:
-    """What the ``operations`` of a run ask to be captured, by kind and name."""
+    """What ``operations`` of a run ask for, by kind and name."""
 
     def __init__(self, objects: TorchObjects, operations: Sequence[Operation]) -> None:
         self._objects = objects
@@ -83,11 +83,11 @@ class Capture:
             yield captured
 
     def _stance(self) -> str:
-        """Return how compiled code calls hooks without being recompiled."""
+        """How compiled code calls hooks without being recompiled."""
         if self._names[ACTIVATIONS] or any(_is_compiled(step) for step in self._steps):
             self._log_eager()
             return "force_eager"
-        # Whatever would be recompiled contains the optimizer, except in the very first step.
+        # What would be recompiled contains the optimizer, except in the first step.
         return "eager_on_recompile" if self._objects.begun else "default"
 
     def _log_eager(self) -> None:
@@ -112,7 +112,7 @@ class Capture:
 
 
 class Captured:
-    """The values that a run captures, such as gradients of ``targets``, by name and path."""
+    """What a run captures, such as gradients of ``targets``, by name and path."""
 
     def __init__(
         self, objects: TorchObjects, targets: dict[str, dict[str, nn.Parameter]], *, norm: bool
@@ -126,7 +126,7 @@ class Captured:
         self._activations: dict[str, Any] = {}
 
     def gradient_taker(self, with_closure: bool) -> Any:
-        """Return a hook that copies what an optimizer applies, called with a closure or not."""
+        """Return a hook that copies what an optimizer applies, with a closure or without."""
 
         def take(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
             if (len(args) > 1 or kwargs.get("closure") is not None) is with_closure:
@@ -145,7 +145,7 @@ class Captured:
                     self._gradients[id(p)] = cloned(p.grad) if scale is None else p.grad / scale
         if self._norm:
             for key, p in own.items():
-                if p.grad is not None:  # of one that another optimizer wraps, the latest counts
+                if p.grad is not None:  # of wrapped optimizers, the latest counts
                     norm = _norm_of(p.grad)
                     self._norms[key] = norm if scale is None else norm / scale
 
@@ -238,7 +238,7 @@ def _norm_of(tensor: torch.Tensor) -> Any:
 
 
 class ObjectTensors(NamedValues):
-    """The values of ``objects`` as tensors of ``graph``, made when they are asked for."""
+    """Values of ``objects`` as tensors of ``graph``, made when asked for."""
 
     def __init__(self, graph: Graph, objects: TorchObjects) -> None:
         super().__init__(graph)
@@ -354,5 +354,5 @@ def _read(objects: TorchObjects, name: str) -> Any:
 
 
 def _rate(objects: TorchObjects, name: str) -> Any:
-    groups = rate_groups(objects.optimizers(), name)  # a state that was loaded has others
+    groups = rate_groups(objects.optimizers(), name)  # a loaded state has others
     return one_rate([rate_in(group) for group in groups.values()])

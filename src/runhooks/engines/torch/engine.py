@@ -1,4 +1,4 @@
-"""The torch engine: the user's functions are called one by one, over tensors of PyTorch."""
+"""The torch engine calls the user's functions one by one."""
 
 from __future__ import annotations
 
@@ -49,10 +49,7 @@ def _one(dtype: torch.dtype, device: torch.device) -> torch.Tensor:
 
 
 class TorchEngine(EagerEngine):
-    """Evaluates a graph operation by operation; pytrees are lists, tuples and dicts.
-
-    New tensors are made on torch's default device. What is fetched is detached.
-    """
+    """New tensors are made on torch's default device. What is fetched is detached."""
 
     name = "torch"
     title = "PyTorch"
@@ -169,9 +166,9 @@ class TorchEngine(EagerEngine):
 def module_graph(
     module: torch.nn.Module, inputs: Any, verbose: bool, strict: bool
 ) -> tuple[bytes, bytes]:
-    """Return the ``GraphDef`` of ``module``, called with ``inputs``, and a ``RunMetadata`` of it.
+    """Return the ``GraphDef`` and ``RunMetadata`` of ``module``, called with ``inputs``.
 
-    Raises ImportError without TensorBoard, RuntimeError if the module cannot be traced.
+    ImportError without TensorBoard, RuntimeError if it cannot be traced.
     """
     from torch.utils.tensorboard._pytorch_graph import graph
 
@@ -185,9 +182,9 @@ ENGINE = TorchEngine()
 
 
 class Averages:
-    """Moving averages of tensors, an object that checkpoints hold.
+    """Moving averages, an object that checkpoints hold.
 
-    ``tensors``: by name, one maybe by several; ``parts``: the names that asked for them.
+    ``tensors``: one maybe under several names; ``parts``: the names that asked for them.
     """
 
     def __init__(self, tensors: Mapping[str, torch.Tensor], parts: Collection[str]) -> None:
@@ -195,7 +192,7 @@ class Averages:
         pairs = {id(tensor): (ENGINE.wide(tensor), tensor) for tensor in tensors.values()}
         self._averages = {name: pairs[id(tensor)][0] for name, tensor in tensors.items()}
         self._pairs = list(pairs.values())
-        # Torch moves many at once, of one kind.
+        # Torch moves many of a kind at once.
         self._kinds: dict[bool, list[tuple[torch.Tensor, torch.Tensor]]] = {}
         self._others: list[tuple[torch.Tensor, torch.Tensor]] = []
         for average, tensor in self._pairs:
@@ -209,7 +206,6 @@ class Averages:
 
     @torch.no_grad()
     def update(self, weight: float) -> None:
-        """Move the averages towards the tensors, by a share of the way."""
         for average, tensor in self._pairs if weight == 1 else self._others:
             average.copy_(tensor)
         for pairs in self._kinds.values():
@@ -220,9 +216,9 @@ class Averages:
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """Give the tensors their averages inside the ``with`` block."""
+        """Give tensors their averages inside the ``with`` block."""
         before = [cloned(tensor) for _, tensor in self._pairs]
-        # Not counted as changes of the tensors, as they get their values back.
+        # Not counted as changes, as they get their values back.
         try:
             for average, tensor in self._pairs:
                 tensor.data.copy_(average)

@@ -1,4 +1,4 @@
-"""``rh.torch.Graph``: a graph around modules and optimizers that its steps change in place."""
+"""``rh.torch.Graph``: a graph of steps that change modules and optimizers in place."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from runhooks.near_names import with_article
 
 
 def warn_of_forgotten(step: str, fn: Callable[..., Any], objects: TorchObjects) -> None:
-    """Log which optimizers ``fn`` uses that are not among ``objects``."""
+    """Log which optimizers of ``fn`` are not among ``objects``."""
     known = {id(it) for it in objects.optimizers().values()}
     for name, value in _used_by(fn):
         if isinstance(value, Optimizer) and id(value) not in known:
@@ -52,9 +52,9 @@ def warn_of_forgotten(step: str, fn: Callable[..., Any], objects: TorchObjects) 
 
 
 def _used_by(fn: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
-    """Yield what ``fn`` refers to outside itself, and the attributes of its object."""
+    """Yield what ``fn`` refers to outside itself, and attributes of its object."""
     whole = inspect.unwrap(fn)
-    with suppress(TypeError, ValueError):  # it is not written in Python, or not defined yet
+    with suppress(TypeError, ValueError):  # not written in Python, or not defined yet
         found = inspect.getclosurevars(whole)
         yield from {**found.globals, **found.nonlocals}.items()
     owner = getattr(whole, "__self__", None)
@@ -64,20 +64,17 @@ def _used_by(fn: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
 class Graph(ValueGraph):
     """A graph of several steps: your own functions, added with ``step``, which change ``objects``.
 
-    Whatever has a name, such as ``"loss"``, ``"model/conv1.weight"`` or
-    ``"gradients/model/conv1.weight"``, can be fetched in any run, and ``graph[name]`` is its
-    tensor: ``docs/pytorch.md`` lists the names.
+    ``graph[name]`` is the tensor of a name that can be fetched: ``docs/pytorch.md`` lists these.
 
     A function of ``rh.call`` leaves random generators and the modes of modules as they were, unless
     a step or an assignment needs its value.
 
     Args:
-        device: Where the steps compute, such as ``"cuda"``. Modules are moved there now, and each
-            batch when it is drawn or fed. None: everything stays where it is.
+        device: Where modules are moved now, and each batch when it is drawn or fed. None: nothing
+            is moved.
         steps_per_epoch: As for ``rh.inputs``.
         **objects: What the steps change, by name (letters, digits and ``_``): anything with
-            ``state_dict`` and ``load_state_dict``, or ``get_state`` and ``set_state``, such as
-            modules, optimizers, schedulers, and a ``torch.Generator``.
+            ``state_dict`` and ``load_state_dict``, or ``get_state`` and ``set_state``.
 
     Raises:
         TypeError: For an object without these methods.
@@ -102,7 +99,7 @@ class Graph(ValueGraph):
 
     @property
     def device(self) -> torch.device | None:
-        """Where its steps compute; None: wherever their values are."""
+        """The ``device`` given, or None."""
         return self._device
 
     @property
@@ -116,7 +113,7 @@ class Graph(ValueGraph):
     def for_evaluation(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         def called(*args: Any, **kwargs: Any) -> Any:
             for module in self._objects.modules().values():
-                module.eval()  # until the call is over, as for all that does not train
+                module.eval()  # until the call is over
             with torch.no_grad():
                 return fn(*args, **kwargs)
 
@@ -153,24 +150,20 @@ def graph(
 ) -> Graph:
     """Turn your own train step, unchanged, into a graph: a ``Graph(**objects)`` with one ``step``.
 
-        graph = rh.torch.graph(train_step, ["loss"], model=model, optimizer=optimizer)
-
     Args:
-        fn: Your own function, which changes the objects in place and returns its outputs, by name
-            (a dict, a named tuple or a dataclass) or in order, or None.
+        fn: Changes the objects in place and returns its outputs, by name (a dict, a named tuple or
+            a dataclass) or in order, or None.
         outputs: Names of the outputs that others may fetch; with values that the step returns anew,
             as for ``rh.graph``.
         name: The name of the operation that makes a step and increases the global step.
         data: The source of the parameters of ``fn`` without a default, as for ``rh.inputs``. An
-            element is a tuple in their order, or has their names. None: each is a placeholder with
-            its name.
-        epochs: How many times to go through ``data``. None: forever.
-        steps_per_epoch: How many steps count as an epoch, where ``data`` do not tell.
+            element is a tuple in their order, or has their names. None: each is a placeholder.
+        epochs: As for ``rh.inputs``.
+        steps_per_epoch: As for ``rh.inputs``.
         device: As for ``Graph``.
-        **objects: What the step changes, as for ``Graph``. And values that it carries from run to
-            run, such as ``hidden=torch.zeros(1, 4, 8)``; functions that return such values, called
-            at each start and when the graph is made, or that return a tensor of the graph, as
-            ``noise=lambda: rh.placeholder_with_default(0.0)``.
+        **objects: As for ``Graph``. And values that the step carries from run to run; functions
+            that return such values, called at each start and when the graph is made, or that return
+            a tensor of the graph.
 
     Raises:
         TypeError, ValueError: As ``Graph`` and ``step``; for a value that is no parameter of
@@ -193,7 +186,7 @@ def _is_maker(it: Any) -> bool:
 
 
 def _tensors_made(made: Graph, values: Mapping[str, Any]) -> set[str]:
-    """Let parameters whose functions return tensors mean these; return their names."""
+    """Let parameters mean the tensors that their functions return; return their names."""
     tensors = set()
     for key, it in values.items():
         if _is_maker(it) and isinstance(found := _looked_at(key, it), Tensor):
@@ -241,8 +234,8 @@ def step(
         args: The arguments of ``fn``, as for ``rh.call``. None: as for ``rh.torch.graph``; steps
             share placeholders, and the key of a run.
         counts: Whether the step increases the global step.
-        data: As for ``rh.torch.graph``; each run of this step draws an element.
-        epochs: As for ``rh.torch.graph``.
+        data: As for ``rh.torch.graph``.
+        epochs: As for ``rh.inputs``.
 
     Raises:
         TypeError: Outside a ``Graph`` of ``rh.torch``, or if a parameter of ``fn`` cannot be a
@@ -329,7 +322,6 @@ def _add_carrying_step(
     data: Any,
     epochs: int | None,
 ) -> None:
-    """Add a step that takes ``values`` and returns them anew."""
     named = checked_outputs(outputs)
     wanted = _checked_names(within, fn, name, [it for it in nest.leaves(named) if it not in values])
     called, parameters = _called(within, fn, {*values, *tensors})

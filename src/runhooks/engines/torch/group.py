@@ -1,4 +1,4 @@
-"""``TorchGroup``: the ranks of ``torch.distributed``."""
+"""The ranks of ``torch.distributed``."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from torch import distributed
 from runhooks.errors import UnavailableError
 from runhooks.ranks import Group
 
-_FOR_EVER = timedelta(days=20)  # torch would report a wait that runs out on stderr
+_FOR_EVER = timedelta(days=20)  # torch reports a wait that runs out on stderr
 
 _ABSENT = "\0"
 _DOOR, _WELCOME = "runhooks/door", "runhooks/welcome/"
 _QUEUES = "queues-"  # in a door: the store has them
-_CONNECTIONS = 3  # of a rank to the store: torch's own, and two of ours
-_OTHER_FILES = 256  # of the host of the store
+_CONNECTIONS = 3  # of a rank: torch's own, and two of ours
+_OTHER_FILES = 256  # of the host
 
 _log = logging.getLogger("runhooks")
 
@@ -37,7 +37,7 @@ _abort = attrgetter("_abort_process_group")(distributed.distributed_c10d)
 
 
 class TorchGroup(Group):
-    """Ranks that share a store of ``torch.distributed``; each thread has a connection of its own.
+    """Ranks that share a store; each thread has a connection of its own.
 
     Ranks that are started again may get the store of those before, with all its keys. So rank 0
     hangs out a *door*, with which all keys of this group begin, and nothing there is believed
@@ -66,7 +66,7 @@ class TorchGroup(Group):
             self._door = self._find(inbox, word)
 
     def _open(self, word: str) -> None:
-        """Hang out a new door, and tell who waits at the one before."""
+        """Hang out a door, and tell who waits at the one before."""
         before, queues = self.store_get(_DOOR), _QUEUES if self._has_queues() else ""
         door = f"runhooks/{queues}{word}/"
         self.store_set(_DOOR, door)
@@ -113,7 +113,7 @@ class TorchGroup(Group):
             places = [self._door + key for key in keys]
             if len(places) > 1 and store.check(places):  # else it would wait
                 return [bytes(value).decode() for value in store.multi_get(places)]
-            # This sets nothing, as no key has that value, and wakes those who wait.
+            # This sets nothing, as no key has that value, and wakes who waits.
             found = [bytes(store.compare_set(it, _ABSENT, _ABSENT)).decode() for it in places]
             return [None if value == _ABSENT else value for value in found]
 
@@ -174,7 +174,7 @@ class _OfThread(threading.local):
 
 
 def make_room(connections: int, is_elsewhere: bool) -> None:
-    """Let this process open ``connections`` and some files more, or warn of its limit.
+    """Let this process open ``connections`` and other files, or warn of its limit.
 
     ``is_elsewhere``: the launcher hosts the store, with the same limit.
     """
@@ -200,7 +200,7 @@ def _group_of(world: Any) -> TorchGroup:
 
 
 def group() -> TorchGroup | None:
-    """Return the group of ``torch.distributed``; None if it is not initialized."""
+    """Return None if ``torch.distributed`` is not initialized."""
     if not distributed.is_available() or not distributed.is_initialized():
         return None
     return _group_of(distributed.group.WORLD)

@@ -1,4 +1,4 @@
-"""``TorchObjects``: modules, optimizers and other objects that the steps of a graph change."""
+"""``TorchObjects``: modules, optimizers and other objects that steps change."""
 
 from __future__ import annotations
 
@@ -47,16 +47,15 @@ _log = logging.getLogger("runhooks")
 
 RATE = "learning_rate"
 GLOBAL_NORM = "global_gradient_norm"
-_PARAMETERS = "parameters"  # of each group, by name, beside the state of an optimizer
+_PARAMETERS = "parameters"  # of each group, by name, beside an optimizer's state
 
 Part = torch.Tensor | dict[str, Any]  # or the group of an optimizer, whose rate is a number
 
 
 def rate_groups(optimizers: Mapping[str, Optimizer], name: str) -> dict[str, dict[str, Any]]:
-    """Return the groups whose learning rates ``name`` means, by name.
+    """Return all groups for ``"adam/learning_rate"``, the first for ``"adam/learning_rate/0"``.
 
-    ``"adam/learning_rate"``: all; ``"adam/learning_rate/0"``: the first; ``"adam/"`` may be left
-    out if there is no other optimizer.
+    ``"adam/"`` may be left out if there is no other optimizer.
     """
     if name.partition("/")[0] == RATE and len(optimizers) == 1:
         name = f"{next(iter(optimizers))}/{name}"
@@ -69,19 +68,18 @@ def rate_groups(optimizers: Mapping[str, Optimizer], name: str) -> dict[str, dic
 
 
 def rate_in(group: Mapping[str, Any]) -> Any:
-    """Return the learning rate of a group as it is now."""
     return cloned(group["lr"])
 
 
 def one_rate(rates: Sequence[Any]) -> Any:
-    """Return one for the learning rates of several groups, or a list if they may differ."""
+    """Return a single rate, or all if they may differ."""
     # Comparing tensors would wait for their device.
     may_differ = len(rates) > 1 and any(isinstance(rate, torch.Tensor) for rate in rates)
     return rates if may_differ or any(rate != rates[0] for rate in rates[1:]) else rates[0]
 
 
 def tensors_in(module: nn.Module) -> dict[str, torch.Tensor]:
-    """Return the parameters and buffers of ``module``, a shared one under each of its paths."""
+    """Return parameters and buffers, a shared one under each of its paths."""
     parameters = dict(module.named_parameters(remove_duplicate=False))
     return {**parameters, **dict(module.named_buffers(remove_duplicate=False))}
 
@@ -111,7 +109,6 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 
 def warn_of_optimizer(step: str, what: str, name: str) -> None:
-    """Log that ``step`` uses an optimizer that is not given."""
     _log.warning(
         "the step %r uses the optimizer %r, which is no object of the graph, so no checkpoint "
         "holds its state: give it too, such as %s=%s",
@@ -179,7 +176,7 @@ class TorchObjects:
                         module.training = training
 
     def find(self, name: str) -> Any:
-        """Return the object ``name``, or the part ``"<object>/<path>"`` of a module, or None."""
+        """Return an object, or a part ``"<object>/<path>"`` of a module, or None."""
         owner, slash, path = name.partition("/")
         found = self._objects.get(owner)
         if not slash:
@@ -191,7 +188,7 @@ class TorchObjects:
         return None
 
     def tensors(self, name: str) -> dict[str, torch.Tensor]:
-        """Return the parameter or buffer ``name``, or those in the module of that name."""
+        """Return a parameter or buffer, or those in a module."""
         found = self.find(name)
         if isinstance(found, torch.Tensor):
             return {name: found}
@@ -201,7 +198,7 @@ class TorchObjects:
         return {below + path: tensor for path, tensor in tensors_in(found).items()}
 
     def parts(self, name: str) -> dict[str, Part]:
-        """Return the tensors and learning rates called ``name``, or below it; or ValueError."""
+        """Return tensors and learning rates, by name; ValueError if there are none."""
         optimizers = self.optimizers()
         whole = f"{name}/{RATE}" if name in optimizers else name
         found: dict[str, Part] = {**self.tensors(name)}
@@ -226,7 +223,6 @@ class TorchObjects:
         return {name: it for name, it in self._objects.items() if isinstance(it, nn.Module)}
 
     def warn_of_unsaved(self) -> None:
-        """Log what steps change and no checkpoint holds."""
         if not self._objects:
             _log.warning(
                 "the graph has no objects, so its checkpoints hold nothing that steps change: give "
@@ -241,7 +237,7 @@ class TorchObjects:
                 )
 
     def check_optimizers(self, step: str, optimizers: Iterable[Optimizer]) -> None:
-        """Log, once for each, which of ``optimizers``, called by ``step``, are not given."""
+        """Log, once for each, which are not given."""
         for it in optimizers:
             if self.pending_gradients.know(it) and it not in self._held_optimizers():
                 warn_of_optimizer(step, type(it).__name__, "optimizer")
@@ -254,7 +250,7 @@ class TorchObjects:
         return [it for it in nest.leaves(held) if isinstance(it, Optimizer)]
 
     def check_modes(self) -> None:
-        """Log, once for each, which modules are trained in evaluation mode."""
+        """Log, once for each, modules that are trained in evaluation mode."""
         for name in [name for name, it in self._to_check.items() if not it.training]:
             module = self._to_check.pop(name)
             updated = set(map(id, updated_by(self.optimizers().values())))
@@ -292,7 +288,7 @@ class TorchObjects:
         return to_host(ARRAYS.to_host, tensors, sharded, into), states
 
     def _check_exchanged(self) -> None:
-        """Log, once in a session, which gradients no checkpoint can hold."""
+        """Log, once in a session, gradients that no checkpoint can hold."""
         for name, module in self.modules().items():
             if self._has_logged_unexchanged or not any(map(is_unexchanged, module.modules())):
                 continue
@@ -456,7 +452,7 @@ class TorchObjects:
         return {it: like for it, like in found.items() if like is not None}
 
     def _parameters_of(self, optimizer: Optimizer) -> list[list[str | None]]:
-        """The names of the parameters of each group; None for one of no module."""
+        """Return names by group; None for a parameter of no module."""
         names = {
             id(it): f"{name}/{path}"
             for name, module in self.modules().items()
@@ -554,11 +550,11 @@ def _misfits(name: str, target: Any, state: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _resized_in_loading(module: nn.Module) -> set[str]:
-    """Which buffers may get another shape: those of modules with a loader of their own."""
+    """Return the buffers of modules with a loader of their own, which may resize them."""
     return {
         f"{path}.{name}" if path else name
         for path, part in module.named_modules(remove_duplicate=False)
-        # That of torch.nn itself is about versions alone.
+        # Those of torch.nn are about versions alone.
         if not type(part)._load_from_state_dict.__module__.startswith("torch.nn.")
         for name, _ in part.named_buffers(recurse=False)
     }

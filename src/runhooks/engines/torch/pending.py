@@ -1,4 +1,4 @@
-"""``PendingGradients``: the gradients that no optimizer has applied yet, for checkpoints."""
+"""Gradients that no optimizer has applied yet, for checkpoints."""
 
 from __future__ import annotations
 
@@ -26,10 +26,7 @@ class PendingGradients:
         _watch_optimizers()
 
     def know(self, optimizer: Optimizer) -> bool:
-        """Return whether ``optimizer`` is new, and no known one updates its parameters, too.
-
-        Such a one may wrap it.
-        """
+        """Whether it is new, and no known one, which may wrap it, updates its parameters, too."""
         if optimizer in self._known:
             return False
         others = _ids_of_updated(self._known)
@@ -85,7 +82,7 @@ def _keeps_gradients(group: Any) -> bool:
 
 
 class SteppedOptimizers:
-    """A context that marks the gradients that optimizers apply; its value lists these."""
+    """A context that marks gradients that are applied; its value lists the optimizers."""
 
     __slots__ = ("stepped",)
 

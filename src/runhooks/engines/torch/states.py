@@ -1,4 +1,4 @@
-"""States of torch: how checkpoints hold objects, and how steps carry values."""
+"""How checkpoints hold objects of torch, and how steps carry values."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def unwrapped(it: Any) -> Any:
 
 
 def whole_here(tensor: Any) -> Any:
-    """Return ``tensor``; of a ``DTensor`` of this process alone, the tensor inside."""
+    """Return ``tensor``; of a ``DTensor`` of this process alone, what is inside."""
     alone = is_distributed(tensor) and tensor.device_mesh.size() == 1
     return tensor.to_local() if alone else tensor
 
@@ -42,7 +42,7 @@ def whole_here(tensor: Any) -> Any:
 def sharded_tensors(
     tensors: Mapping[str, torch.Tensor], replicas: Collection[str], share: Share
 ) -> dict[str, ShardedArray]:
-    """Return what this rank has to write of tensors in parts, and of those that all hold."""
+    """Return what this rank has to write of tensors that several hold."""
     found = {name: ARRAYS.sharded(tensor) for name, tensor in tensors.items()}
     sharded = {name: it for name, it in found.items() if it is not None}
     same = {name: tensors[name] for name in tensors if name in replicas and name not in sharded}
@@ -51,13 +51,13 @@ def sharded_tensors(
 
 
 def tensor_of(array: Any, like: torch.Tensor | None, *, copy: bool) -> torch.Tensor:
-    """Return an array of a checkpoint as a tensor, a ``DTensor`` if ``like`` is.
+    """Return a tensor, a ``DTensor`` if ``like`` is.
 
     ``copy``: something else may use the memory of ``array``.
     """
     if like is None or not is_distributed(like) or tuple(like.shape) != tuple(array.shape):
         plain = from_numpy(np.asarray(array), copy=False)
-        # As torch places its own: sums of MKL depend on that in their last bit.
+        # As torch does: the last bits of sums of MKL depend on that.
         return plain.clone() if copy or plain.data_ptr() % _ALIGNMENT else plain
     tensor: torch.Tensor = ARRAYS.from_source(array, like)
     return tensor
@@ -73,7 +73,7 @@ def split(
 ) -> tuple[dict[str, torch.Tensor], Any]:
     """Return the tensors of a state by ``"<name>/<path>"``, and the rest, with names for them.
 
-    ``in_parts``: each rank saves what it has of a tensor that several hold.
+    ``in_parts``: each rank saves what it has.
     """
     tensors: dict[str, torch.Tensor] = {}
     names: dict[Any, str] = {}
@@ -101,7 +101,7 @@ def split(
 
 
 def join(saved: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:
-    """Return the state dict that ``split`` has split; KeyError if ``tensors`` lacks one."""
+    """Undo ``split``; KeyError if ``tensors`` lacks one."""
     made: dict[str, torch.Tensor] = {}  # those that shared memory do so again
 
     def in_place_of(leaf: Any) -> Any:
@@ -127,7 +127,7 @@ def names_in(saved: Mapping[str, Any]) -> list[str]:
 
 
 def _own_strides(tensor: torch.Tensor) -> tuple[int, ...] | None:
-    """Return the strides of ``tensor`` if they fill its memory, in another order than C's.
+    """Return the strides if they fill the memory, in another order than C's.
 
     Some optimizers need the order of their parameters in their states.
     """
@@ -140,7 +140,7 @@ def _own_strides(tensor: torch.Tensor) -> tuple[int, ...] | None:
 
 
 def _fill(strides: Sequence[int], shape: Sequence[int]) -> bool:
-    """Whether ``strides`` reach each place of the memory of ``shape`` once."""
+    """Whether ``strides`` reach each place of ``shape`` once."""
     count = 1
     for stride, size in sorted(zip(strides, shape, strict=True)):
         if size != 1 and stride != count:
@@ -220,7 +220,7 @@ class StateAsDict:
 
 
 class RandomStates:
-    """The states of the random generators of torch (CPU and CUDA), NumPy and Python."""
+    """Those of torch (CPU and CUDA), NumPy and Python."""
 
     def state_dict(self) -> dict[str, Any]:
         state: dict[str, Any] = {
@@ -268,7 +268,7 @@ _NUMBERS: dict[type, torch.dtype] = {
 
 
 def is_carried(value: Any) -> bool:
-    """Return whether ``value`` is made of tensors, numbers and arrays of NumPy, and not empty."""
+    """Whether ``value`` is made of tensors, numbers and arrays of NumPy, and not empty."""
     leaves = [leaf for _, leaf in trees.walk(value)]
     return bool(leaves) and all(map(_is_leaf, leaves))
 
@@ -280,7 +280,7 @@ def _is_leaf(leaf: Any) -> bool:
 
 
 def kept(value: Any, put: Callable[[Any], Any] | None) -> Any:
-    """Return a carried value as a variable keeps it: in tensors."""
+    """Return a carried value in tensors."""
 
     def kept_leaf(leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor):
@@ -293,7 +293,7 @@ def kept(value: Any, put: Callable[[Any], Any] | None) -> Any:
 
 
 def restorer(value: Any) -> Callable[[Any], Any] | None:
-    """Return what makes of a kept value one in the kinds of ``value``; None: it is one."""
+    """Return what undoes ``kept`` for such values; None: nothing is to do."""
     restore = [_restorer(leaf) for _, leaf in trees.walk(value)]
     if all(it is None for it in restore):
         return None

@@ -1,4 +1,4 @@
-"""``StepEngine``: runs steps that change modules in place, and captures values inside them."""
+"""``StepEngine`` runs steps that change modules in place, and captures values inside."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ _NOTE = "a step had begun: what it changed in place ({}) stays; restore a checkp
 
 _WITH_GENERATORS = ("cpu", "cuda", "xpu", "mps")  # devices
 
-_PLAIN = (dict, list, tuple)  # others may know how to move themselves
+_PLAIN = (dict, list, tuple)  # others may move themselves
 
 
 class StepEngine(TorchEngine):
-    """The torch engine for a graph whose steps change ``objects``, and compute on ``device``."""
+    """The engine of a graph whose steps change ``objects``, and compute on ``device``."""
 
     def __init__(self, objects: TorchObjects, device: torch.device | None = None) -> None:
         self._objects = objects
@@ -121,7 +121,7 @@ def _noting(evaluate: Evaluate, objects: TorchObjects) -> Evaluate:
 
 
 def preserving(operations: Iterable[Ready], objects: Callable[[], TorchObjects]) -> list[Ready]:
-    """Let functions that no step and no assignment needs preserve ``objects``."""
+    """Let functions that no step or assignment needs preserve ``objects``."""
     made = list(operations)
     training: set[Operation] = set()
     for op, *_ in reversed(made):
@@ -150,9 +150,9 @@ def step_function(
     *,
     carries: bool = False,
 ) -> Callable[..., Any]:
-    """Return ``fn``, counted by ``objects``, its ``outputs`` checked at first.
+    """Return ``fn``, counted, its ``outputs`` checked at first.
 
-    ``carries``: these are the last element, behind its states.
+    ``carries``: these are the last element, behind the states.
     """
     unseen = [output_of(name, output, outputs) for output in outputs]
 
@@ -174,9 +174,9 @@ def step_function(
 def carrying_step(
     fn: Callable[..., Any], states: Mapping[int, Any], rule: ResultRule
 ) -> Callable[..., tuple[Any, ...]]:
-    """Return a step that returns its new states and a dict of its outputs.
+    """Return a step that returns new states and a dict of outputs.
 
-    ``states``: what they begin with, by their places among the arguments.
+    ``states``: the first ones, by their places among the arguments.
     """
     restorers = {place: restorer(value) for place, value in states.items()}
     is_known = False
@@ -199,7 +199,7 @@ def carrying_step(
 
 
 def output_of(step: str, output: str, outputs: Sequence[str]) -> Callable[[Any], Any]:
-    """Return a function that finds ``output``, one of ``outputs``, in what the step returned."""
+    """Return what finds ``output``, one of ``outputs``, in what the step returned."""
     place = outputs.index(output)
 
     def read(returned: Any) -> Any:
@@ -225,7 +225,7 @@ def output_of(step: str, output: str, outputs: Sequence[str]) -> Callable[[Any],
 
 
 def _in_order(operations: Sequence[Operation]) -> list[Operation]:
-    """What needs no step comes first, then the steps and what they need, then the rest."""
+    """What needs no step comes first, then steps and what they need, then the rest."""
     late: set[Operation] = set()
     late_variables: set[Variable] = set()
     for op in operations:
