@@ -3,8 +3,7 @@
     checkpoint.safetensors                          written last: it completes the checkpoint
     attempt-<process>-<number>-<rank>.safetensors   of ranks, or in a store
 
-On a disk the last file has a name of its attempt until it is synced, and is then renamed. In a
-store it is created on condition that there is none.
+On a disk, the last file has a name of its attempt until it is synced.
 """
 
 from __future__ import annotations
@@ -58,7 +57,6 @@ def write_file(path: AnyPath, content: Encoding) -> FileDigest:
 
 
 def commit(path: AnyPath, content: Encoding, replaces: bool) -> None:
-    """Complete the checkpoint ``path`` with its last file."""
     superseded = (_files_of(path) or ()) if replaces else ()
     file = path / COMMIT
     if isinstance(file, Path):
@@ -81,7 +79,6 @@ def commit(path: AnyPath, content: Encoding, replaces: bool) -> None:
 
 
 def abandon(path: AnyPath, attempt: str) -> None:
-    """Remove the files of an attempt."""
     with suppress(OSError):
         _remove(path, [it.name for it in path.iterdir() if it.name.startswith(f"{attempt}-")])
 

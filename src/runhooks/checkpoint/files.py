@@ -81,7 +81,6 @@ def modified(path: AnyPath) -> float:
 
 
 def read_into(path: AnyPath, start: int, into: NDArray[np.uint8]) -> None:
-    """Fill ``into`` with the bytes of a file from ``start`` on."""
     if isinstance(path, StorePath):
         path.store.read_into(path.key, into.data, start)
         return
@@ -122,8 +121,7 @@ def opened(path: AnyPath, ahead: bool = True) -> Iterator[tuple[BufferedReader, 
         with path.open(_AHEAD_BYTES if ahead else 0) as stored:
             yield stored, size
         return
-    # Opening a device may have an effect, and a FIFO waits. Hence a look before, and, as the file
-    # may have been replaced, flags and a look after.
+    # Opening a device may have an effect, and a FIFO waits; the file may be replaced meanwhile.
     size_of(path)
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -162,7 +160,6 @@ class Shared(Generic[_Key, _Value]):
 
 @contextmanager
 def local_copy(path: AnyPath) -> Iterator[Path]:
-    """Give the file ``path``, or a temporary copy of it."""
     if not isinstance(path, StorePath):
         yield path
         return
@@ -173,7 +170,6 @@ def local_copy(path: AnyPath) -> Iterator[Path]:
 
 
 def printable(text: object) -> str:
-    """Return ``str(text)`` with escapes."""
     shown = str(text)
     return shown if shown.isprintable() else repr(shown)[1:-1]
 

@@ -1,4 +1,4 @@
-"""A checkpoint, and how it is found: a folder with a safetensors file, which is written last.
+"""A checkpoint: a folder with a safetensors file, which is written last.
 
 If several ranks have written it, or it is in a store, that file lists theirs, and has a table of
 blocks. The latest was saved last: a run may have gone back to an earlier step.
@@ -40,10 +40,10 @@ from runhooks.stores.path import AnyPath, StorePath
 
 
 class Checkpoint(NamedTuple):
-    """A checkpoint, as its manifest describes it.
+    """What its manifest says.
 
-    ``step``: -1 if its graph had none. ``complete``: whether its manifest is sound and its files
-    have the stated sizes; if not, both times are the folder's.
+    ``step``: -1 if its graph had none. ``complete``: whether that is sound and files have the
+    stated sizes; if not, both times are the folder's.
     """
 
     path: AnyPath
@@ -56,7 +56,7 @@ class Checkpoint(NamedTuple):
 
 
 class Content(NamedTuple):
-    """What is written of a snapshot: arrays of NumPy, or shards."""
+    """``arrays``: of NumPy, or shards."""
 
     arrays: Mapping[str, Any]
     states: EncodedStates
@@ -74,7 +74,6 @@ def content_of(snapshot: Snapshot) -> Content:
 def encoded(
     arrays: Mapping[str, Any], about: Mapping[str, Any], kept: EncodedStates | None = None
 ) -> Encoding:
-    """Return a file with ``arrays`` and the states ``kept``."""
     if kept is None:
         return Encoding(arrays, about)
     of_states = {STATES + entry: it for entry, it in kept.arrays.items()}
@@ -98,8 +97,7 @@ def begun_manifest(
 class StoredCheckpoint:
     """A checkpoint of which no more is read than is asked for. Raises as ``read_checkpoint``.
 
-    Only regular files of the stated size are opened: anybody may have made it. ``in_parts``:
-    several ranks read it, each looking only at the files that it reads.
+    ``in_parts``: several ranks read it, each looking only at the files that it reads.
     """
 
     def __init__(self, path: AnyPath, in_parts: bool = False) -> None:
@@ -244,7 +242,7 @@ def checkpoint_of(path: AnyPath, manifest: Manifest) -> Checkpoint:
     return Checkpoint(path, step, *times, metrics=manifest.metrics, modes=manifest.modes)
 
 
-#: Ends the names of folders with the states of hooks alone.
+#: Ends the names of folders with the states of hooks alone: the rest is TensorFlow's.
 HOOK_STATES = ".hooks"
 
 _INDEX = ".index"
@@ -253,7 +251,6 @@ NAME = re.compile(r".+-(\d+)")
 
 
 def holds_hook_states(path: AnyPath) -> bool:
-    """Return whether a checkpoint has the states of hooks alone: the rest is TensorFlow's."""
     return path.name.endswith(HOOK_STATES)
 
 
@@ -271,7 +268,6 @@ def tensorflow_checkpoint_near(path: AnyPath) -> str | None:
 
 
 def check_no_tensorflow_checkpoints(checkpoint_dir: str | os.PathLike[str]) -> None:
-    """Raise ValueError if there are checkpoints of TensorFlow."""
     found = _latest_of_tensorflow(place_of(checkpoint_dir))
     if found:
         latest = printable(found)
@@ -334,7 +330,7 @@ def latest_checkpoint(checkpoint_dir: str | os.PathLike[str]) -> str | None:
 def checkpoint_step(path: str | os.PathLike[str]) -> int | None:
     """Return the global step of a checkpoint; None if its graph had none.
 
-    Raises NotFoundError or DataLossError if it is not complete.
+    Raises as ``read_checkpoint``.
     """
     return read_manifest(place_of(path)).global_step
 

@@ -48,19 +48,16 @@ def load(
 ) -> Any:
     """Return the arrays in a checkpoint or another weights file.
 
-        params = rh.load("runs/a", "state/params", like=abstract_params)
-
     Args:
         source: A directory of checkpoints, one checkpoint, a ``.safetensors`` file or the
             ``.index.json`` of several, an ``.npz`` file, or a ``.pt`` file of PyTorch.
-        only: A name, to return what is below it; or patterns with ``*``, or several names, to
-            return what matches, nested from the top. A leading ``!`` excludes. None: everything.
-        like: The structure to return, with the wanted dtypes, devices or shardings: any tree of
-            arrays or of ``jax.ShapeDtypeStruct``; what is no array stays. None: NumPy arrays in
-            dicts.
+        only: A name, for what is below it; or patterns with ``*``, or several names, for what
+            matches, nested from the top. A leading ``!`` excludes. None: everything.
+        like: A tree of arrays or of ``jax.ShapeDtypeStruct``, for its structure, dtypes, and
+            devices or shardings; what is no array stays. None: NumPy arrays in dicts.
         step: The global step to read. None, without ``best``: the newest undamaged one.
         best: A metric, as for ``best_checkpoint``.
-        mode: Whether its ``"max"`` or its ``"min"`` is best.
+        mode: As for ``best_checkpoint``.
 
     Returns:
         The arrays; JAX random keys, without ``like``, as their data.
@@ -158,15 +155,12 @@ def _as_saved(path: str, names: Iterable[str]) -> str:
 class InitFrom:
     """The weights from which a new run starts, for ``Scaffold(init_from=...)``.
 
-        scaffold = rh.Scaffold(init_from=rh.InitFrom("runs/a", only="!state/params/head"))
-
     They are read after ``init_op`` and before ``init_fn``, if no checkpoint is restored.
 
     Args:
-        path: What to read, as for ``load``.
-        only: The arrays to take, as for ``load``, by their names in the source.
-        rename: New names by the names in the source, such as ``{"backbone": "state/params/body"}``;
-            names below them change too.
+        path: The source, as for ``load``.
+        only: As for ``load``, by names in the source.
+        rename: New names by those in the source; names below them change too.
         missing: ``"error"``: an array that only the source or only the model has is an error;
             ``"keep"``: it is left out.
         step: As for ``load``.

@@ -1,7 +1,4 @@
-"""One process at a time saves checkpoints in a directory; in a store, the one that began last.
-
-It leaves a numbered object there. Before one completes a checkpoint, it looks for a higher number.
-"""
+"""One process at a time saves checkpoints in a directory; in a store, the one that began last."""
 
 from __future__ import annotations
 
@@ -142,8 +139,8 @@ _sole: weakref.WeakValueDictionary[str, DirectoryLock] = weakref.WeakValueDictio
 class DirectoryLock:
     """A lock on a directory of checkpoints, shared within this process except by ``sole`` users.
 
-    In a group of ranks, the chief alone takes it. It ends with the process. A directory in a store
-    is claimed, unless ``claims`` is False: whoever comes later has it.
+    Of a group, the chief alone takes it. It ends with the process. A directory in a store is
+    claimed, unless ``claims`` is False.
     """
 
     def __init__(

@@ -85,7 +85,7 @@ class Renaming:
         self._rename = dict(rename)
 
     def check(self, names: Iterable[str], place: object) -> None:
-        """Raise ValueError if neither an old nor its new name matches anything."""
+        """Raise ValueError if neither an old name nor its new one matches."""
         known = list(names)
         for old, new in self._rename.items():
             # One that was saved since has the new name.
@@ -156,7 +156,7 @@ def _with_parents(names: Iterable[str]) -> list[str]:
 
 
 def other_names(states: Mapping[str, Any]) -> dict[str, str]:
-    """Return names of shared parameters, and the like, by their others in the states of objects."""
+    """Return names of saved arrays by their other names, as of shared parameters."""
     return {
         name: leaf[1]
         for key, state in states.items()

@@ -79,7 +79,7 @@ class KeepEvery:
 
 
 class RankedMetric(Protocol):
-    """A metric by which checkpoints are ranked, such as ``evaluation.metric("accuracy")``."""
+    """Such as ``evaluation.metric("accuracy")``."""
 
     @property
     def name(self) -> str:

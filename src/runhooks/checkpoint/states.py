@@ -39,8 +39,6 @@ _WITH_SURROGATES = ("utf-8", "surrogatepass")
 
 
 class EncodedStates(NamedTuple):
-    """States as JSON, and the bytes of arrays by their entry in it."""
-
     text: bytes
     arrays: dict[str, NDArray[np.uint8]]
 
@@ -56,7 +54,7 @@ def encode(states: Mapping[str, Any]) -> EncodedStates:
 
 
 def decode(encoded: EncodedStates) -> dict[str, Any]:
-    """Return the states. Raises ValueError, ImportError."""
+    """Raises ValueError, ImportError."""
     unused = dict(encoded.arrays)
 
     def array(entry: str, library: str, dtype: str, shape: list[int]) -> Any:

@@ -81,8 +81,8 @@ _GAP_BYTES = 64 << 10
 COMMIT = "checkpoint.safetensors"  # makes a checkpoint complete
 STATES = "__states__/"  # begins the names of the arrays of states
 
-#: The dtype and shape of an array, and where its bytes start and end after the header. A plain
-#: tuple, which the garbage collector does not visit again and again.
+#: The dtype, shape, start and end of an array after the header. The garbage collector does not
+#: visit plain tuples again and again.
 Entry = tuple[str, tuple[int, ...], int, int]
 
 
@@ -119,7 +119,7 @@ def _specs_of(arrays: Mapping[str, Any]) -> dict[str, ArraySpec]:
 class Encoding:
     """A file of a checkpoint to be written; ``check`` its arrays first. ``states`` is JSON.
 
-    Raises ValueError if there are too many arrays, which are read with the pieces.
+    Raises ValueError if there are too many arrays.
     """
 
     def __init__(
@@ -412,7 +412,6 @@ def _spans(listed: Sequence[tuple[Entry, str]]) -> Iterator[list[tuple[Entry, st
 
 
 def is_unicode(text: str) -> bool:
-    """Return whether ``text`` has no lone surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -72,7 +72,6 @@ class _LastingThreads(ThreadPoolExecutor):
 
 
 def in_thread(act: Callable[[], AnyResult], name: str) -> Future[AnyResult]:
-    """Begin ``act()`` in a thread called ``name``."""
     future: Future[AnyResult] = Future()
 
     def work(future: Future[AnyResult]) -> None:
@@ -189,7 +188,6 @@ def lacks_credentials(error: BaseException) -> bool:
 
 
 def shortened(error: BaseException) -> str:
-    """Return what ``error`` says, in one line."""
     text = (error.strerror if isinstance(error, OSError) else None) or str(error)
     text = " ".join(text.split()).rstrip(".: ") or type(error).__name__
     return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."

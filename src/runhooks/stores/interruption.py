@@ -31,7 +31,6 @@ def interrupt() -> None:
 
 
 def forget_interrupt() -> None:
-    """Be as patient again as before a Ctrl-C."""
     global _at
     _at = -math.inf
 
@@ -65,7 +64,6 @@ def secs_left() -> float:
 
 
 def look_secs() -> float:
-    """Return how long to wait for the next look."""
     return min(_LOOK_SECS, secs_left())
 
 

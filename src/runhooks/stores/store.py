@@ -1,4 +1,4 @@
-"""``Store``: the objects below one URL; ``RetryPolicy``: how long requests are repeated."""
+"""``Store`` and ``RetryPolicy``."""
 
 from __future__ import annotations
 
@@ -185,9 +185,8 @@ def open_store(url: str | os.PathLike[str], retry: RetryPolicy | None = None) ->
     """Return the store of the objects below ``url``. No request is made yet.
 
     Args:
-        url: Such as ``s3://bucket/run``, ``gs://``, ``az://`` or ``memory://``.
-        retry: How long requests are repeated. None: as ``set_retry_policy`` says, else 300 s, or
-            10 s until the store has answered once.
+        url: Such as ``s3://bucket/run``.
+        retry: None: the ``default_policy``; by default, 10 s until the store has answered once.
 
     Raises:
         ImportError: The library for the scheme is not installed.
