@@ -46,7 +46,7 @@ def new_attempt() -> str:
 
 
 def write_file(path: AnyPath, content: Encoding) -> FileDigest:
-    """Write a file of an attempt; return when it is there to stay."""
+    """Return when the file is there to stay."""
     if isinstance(path, StorePath):
         data, digest = _with_header(content)
         path.store.put(path.key, data)
@@ -169,7 +169,7 @@ def _with_header(content: Encoding) -> tuple[list[Any], FileDigest]:
 def _write(path: Path, content: Encoding) -> FileDigest:
     sums = []
     size = content.header_bytes
-    # Not the pages of the header: one that is changed again is written twice.
+    # Not the pages of the header, which change again.
     begun = -(-size // _PAGE_BYTES) * _PAGE_BYTES
     try:
         with _created(path) as file:
@@ -204,7 +204,7 @@ def _created(path: Path) -> BinaryIO:
 
 
 def _begin_writing(descriptor: int, start: int, end: int) -> None:
-    # On Linux, this advice makes the disk work while the rest is copied to the page cache.
+    # On Linux, this advice makes the disk begin at once.
     if hasattr(os, "posix_fadvise"):
         with suppress(OSError):
             os.posix_fadvise(descriptor, start, end - start, os.POSIX_FADV_DONTNEED)

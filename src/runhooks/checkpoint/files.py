@@ -37,7 +37,6 @@ def place_of(place: str | os.PathLike[str]) -> AnyPath:
 
 
 def followed(path: AnyPath) -> AnyPath:
-    """Return what ``path`` leads to if it is a link, as in a cache."""
     return path.resolve() if isinstance(path, Path) and path.is_symlink() else path
 
 
@@ -51,20 +50,20 @@ def _stored(url: str, policy: RetryPolicy) -> StorePath:
 
 
 def size_of(path: AnyPath) -> int:
-    """Return the size of a file in bytes; ValueError if it is not a regular one."""
+    """Return the size in bytes; ValueError if it is not a regular file."""
     return path.stat().st_size if isinstance(path, StorePath) else _size(os.lstat(path))
 
 
 def sizes_below(path: AnyPath) -> Callable[[str], int]:
-    """Return what tells the ``size_of`` files in a folder by name."""
+    """Return ``size_of`` for files in a folder by name."""
     if isinstance(path, StorePath):
         path = path.unlisted()
-        path.files()  # which are looked up one by one no more
+        path.files()  # looks all up at once
     return lambda name: size_of(path / name)
 
 
 def size_below(path: AnyPath) -> int:
-    """Return the size of the files below ``path``; links are not followed."""
+    """Return the size in bytes; links are not followed."""
     if isinstance(path, StorePath):
         return sum(it.size for it in path.store.objects(path.key))
     return sum(
@@ -74,7 +73,7 @@ def size_below(path: AnyPath) -> int:
 
 
 def modified(path: AnyPath) -> float:
-    """Return when a folder was changed last, in seconds since the epoch."""
+    """Return when a folder last changed, in seconds since the epoch."""
     if isinstance(path, StorePath):
         return max((it.modified for it in path.store.objects(path.key)), default=0.0)
     return os.lstat(path).st_mtime

@@ -63,10 +63,7 @@ class Content(NamedTuple):
 
 
 def content_of(snapshot: Snapshot) -> Content:
-    """Return ``snapshot`` to be written; its states may change after this.
-
-    Raises TypeError or ValueError for what cannot be saved.
-    """
+    """Return what is written, which later changes of states do not reach. Raises as ``encode``."""
     tensors.check(snapshot.arrays)
     return Content(snapshot.arrays, states.encode(snapshot.states))
 
@@ -86,7 +83,6 @@ def begun_manifest(
     metrics: Mapping[str, float] = MappingProxyType({}),
     modes: Mapping[str, str] = MappingProxyType({}),
 ) -> Manifest:
-    """Return the manifest of a checkpoint saved now, after ``previous``."""
     now = clock.wall()
     if previous is not None:  # clocks are set back, and differ
         now = max(now, math.nextafter(previous.wall_time, math.inf))
@@ -313,7 +309,7 @@ def find_checkpoints(checkpoint_dir: str | os.PathLike[str]) -> list[Checkpoint]
 
 
 def checkpoints(checkpoint_dir: str | os.PathLike[str]) -> list[str]:
-    """Return the paths of the ``complete`` checkpoints in a directory, in the order of saving."""
+    """Return the paths of ``complete`` checkpoints in the order of saving."""
     return [str(it.path) for it in find_checkpoints(checkpoint_dir) if it.complete]
 
 
@@ -328,10 +324,7 @@ def latest_checkpoint(checkpoint_dir: str | os.PathLike[str]) -> str | None:
 
 
 def checkpoint_step(path: str | os.PathLike[str]) -> int | None:
-    """Return the global step of a checkpoint; None if its graph had none.
-
-    Raises as ``read_checkpoint``.
-    """
+    """Return None if its graph had none. Raises as ``read_checkpoint``."""
     return read_manifest(place_of(path)).global_step
 
 

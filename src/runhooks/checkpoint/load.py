@@ -146,7 +146,7 @@ def _check(
 
 
 def _as_saved(path: str, names: Iterable[str]) -> str:
-    """The path as in checkpoints: variables of Flax are one level deeper."""
+    """In checkpoints, variables of Flax are one level deeper."""
     has_values = any(name.endswith(_FLAX_VALUE) for name in names)
     return path if has_values else path.removesuffix(_FLAX_VALUE)
 
@@ -276,7 +276,7 @@ def _misfit(
 
 
 def _listed(names: Collection[str], everything: Iterable[str]) -> str:
-    """The names for the log; for all that are below one name, that name."""
+    """For all that are below one name, that name."""
     of_all = Counter(prefix for name in everything for prefix in _prefixes(name))
     here = Counter(prefix for name in names for prefix in _prefixes(name))
     whole = Counter(

@@ -29,7 +29,7 @@ _RELEASING = RetryPolicy(secs=5)
 
 
 class Claim:
-    """The claim of this process to a directory, taken over from whoever had it."""
+    """Takes a directory over from whoever had it."""
 
     def __init__(self, place: StorePath) -> None:
         self.place = place
@@ -92,7 +92,7 @@ def _claim_of(place: StorePath) -> Claim:
 
 
 def check_claim(directory: StorePath) -> None:
-    """Raise RuntimeError if this process has lost its claim to ``directory``."""
+    """Raise RuntimeError if this process has lost it."""
     if (held := _claims.get(directory)) is not None:
         held.check()
 
@@ -109,7 +109,7 @@ _DYING_SECS = 10  # that a child that was just being forked may take to let go
 
 @dataclass
 class _LockedFile:
-    """A locked file; ``descriptor``: -1 once released."""
+    """``descriptor``: -1 once released."""
 
     path: Path
     descriptor: int
@@ -266,7 +266,7 @@ def is_alive(pid: int) -> bool:
 
 
 def _lock_file(fcntl: Any, directory: Path) -> _LockedFile | None:
-    """Lock the file in the directory; BlockingIOError, with the name of its owner, if it is."""
+    """Raises BlockingIOError, with the name of the owner, if it is locked."""
     path = directory / _NAME
     while True:
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -101,11 +101,11 @@ class Manifest(NamedTuple):
 
 
 class NewerFormatError(Exception):
-    """A checkpoint has the format of a later version of runhooks."""
+    """As of a later version of runhooks."""
 
 
 def field(content: Any, name: str, is_valid: Callable[[Any], object]) -> Any:
-    """Return what is under ``name``; ValueError if missing or not valid."""
+    """Raises ValueError if it is missing or not valid."""
     if not isinstance(content, dict) or name not in content:
         raise ValueError(f"{name!r} is missing")
     if not is_valid(content[name]):
@@ -149,7 +149,6 @@ def _is_array(value: Any) -> bool:
 
 
 def is_shard(value: str) -> bool:
-    """Return whether a rank's file may be called this."""
     return _SHARD.fullmatch(value) is not None
 
 

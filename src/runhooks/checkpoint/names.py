@@ -166,8 +166,8 @@ def other_names(states: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-#: The collection of the averages of a graph, each with its ``places``; and the key of these, names
-#: of averages by those of their parameters, in the states of hooks.
+#: The collection of averages in a graph, and the key of their ``places``, their names by those of
+#: parameters, in the states of hooks.
 MOVING_AVERAGES = "runhooks.moving_averages"
 
 

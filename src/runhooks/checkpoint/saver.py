@@ -133,7 +133,7 @@ class Saver:
         max_to_keep: How many of the newest to keep, also of earlier processes. None or 0: all.
         keep_checkpoint_every_n_hours: Also keep one older checkpoint every this many hours.
         keep: Rules such as ``KeepLast(3)`` instead; what any of them wants is kept, and the newest.
-        asynchronous: Whether a thread writes, once ``save`` has copied the values that later runs
+        asynchronous: Whether a thread writes the values; ``save`` copies those that later runs
             change, to memory that the next save reuses. The next ``save``, ``restore`` or ``wait``
             waits for it and raises its error.
 

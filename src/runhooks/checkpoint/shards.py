@@ -158,7 +158,7 @@ def _widened(rank: int, rows: Rows, most: int) -> Rows:
 
 
 class BlockTable:
-    """The table of blocks in the last file of a checkpoint. Raises ValueError."""
+    """Of the last file of a checkpoint. Raises ValueError."""
 
     def __init__(
         self, file: CheckpointFile, arrays: Mapping[str, tuple[ArraySpec, int]], ranks: int
@@ -230,7 +230,6 @@ RankArrays = Mapping[str, NDArray[Any] | ShardedArray]
 
 
 def digests_of(content: RankArrays) -> dict[str, str]:
-    """Return digests of the arrays that are not sharded."""
     digests = {}
     for name, array in content.items():
         if not isinstance(array, ShardedArray):

@@ -34,7 +34,7 @@ from runhooks.checkpoint.tensors import is_unicode
 _MOST_INT_BITS = 2000  # Python never reads fewer than 640 digits
 _MOST_LEVELS = 100  # each takes up to three of JSON's, of which Python reads about 1000
 _DTYPE = re.compile(r"[<>|=]?[\w./-]{1,40}(\[\w+\])?", re.ASCII)
-_VERSIONS = "_metadata"  # of modules' classes, which torch puts there for ``load_state_dict``
+_VERSIONS = "_metadata"  # an attribute of torch's state_dict
 _WITH_SURROGATES = ("utf-8", "surrogatepass")
 
 

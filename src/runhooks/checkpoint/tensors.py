@@ -173,7 +173,6 @@ class Encoding:
 
 
 def sum_of(piece: Iterable[Any]) -> int:
-    """Return the CRC-32C of a piece."""
     return reduce(google_crc32c.extend, piece, 0)
 
 
@@ -451,7 +450,7 @@ def _form(stated: str | None, code: Any, *shape: Any) -> tuple[str, tuple[int, .
 
 @lru_cache(256)
 def item_bytes(name: str) -> int:
-    """Return the size of an item of a dtype; ValueError if there is none."""
+    """Raises ValueError if there is no such dtype."""
     if name == "bool":
         return 1
     if name in _CODES:  # also without ml_dtypes

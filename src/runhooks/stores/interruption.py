@@ -37,7 +37,6 @@ def forget_interrupt() -> None:
 
 @contextmanager
 def interrupting() -> Iterator[None]:
-    """Call ``interrupt`` if a Ctrl-C ends the block."""
     try:
         yield
     except KeyboardInterrupt:
@@ -47,7 +46,7 @@ def interrupting() -> Iterator[None]:
 
 @contextmanager
 def reading_threads(most: int = 16) -> Iterator[ThreadPoolExecutor]:
-    """Give up to ``most`` threads, which a Ctrl-C soon ends."""
+    """Give threads that a Ctrl-C soon ends."""
     with ThreadPoolExecutor(most, "runhooks-read") as threads, interrupting():
         yield threads
 
@@ -58,7 +57,6 @@ def interrupted_at() -> float:
 
 
 def secs_left() -> float:
-    """Return how long a store may be waited for."""
     since = clock.monotonic() - _at
     return max(0.0, GRACE_SECS - since) if 0 <= since <= _HOLDS_SECS else math.inf
 

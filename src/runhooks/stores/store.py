@@ -176,7 +176,7 @@ def _outcome(
 
 AnyArgument = TypeVar("AnyArgument")
 
-# What is read in one request: an eighth of what is wanted, within these limits.
+# Read in one request: an eighth, within these limits.
 _LEAST_RANGE_BYTES, _MOST_RANGE_BYTES = 8 << 20, 64 << 20
 _MOST_AT_ONCE = 8
 
