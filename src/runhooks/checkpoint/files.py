@@ -58,7 +58,7 @@ def sizes_below(path: AnyPath) -> Callable[[str], int]:
     """Return ``size_of`` for files in a folder by name."""
     if isinstance(path, StorePath):
         path = path.unlisted()
-        path.files()  # looks all up at once
+        path.files()  # one request for all
     return lambda name: size_of(path / name)
 
 

@@ -1,7 +1,6 @@
 """A checkpoint: a folder with a safetensors file, which is written last.
 
-If several ranks have written it, or it is in a store, that file lists theirs, and has a table of
-blocks. The latest was saved last: a run may have gone back to an earlier step.
+The latest was saved last: a run may have gone back to an earlier step.
 """
 
 from __future__ import annotations
@@ -324,7 +323,7 @@ def latest_checkpoint(checkpoint_dir: str | os.PathLike[str]) -> str | None:
 
 
 def checkpoint_step(path: str | os.PathLike[str]) -> int | None:
-    """Return None if its graph had none. Raises as ``read_checkpoint``."""
+    """Return the global step; None if its graph had none. Raises as ``read_checkpoint``."""
     return read_manifest(place_of(path)).global_step
 
 

@@ -128,7 +128,7 @@ def _met(
     raise NotFoundError(text, path=path) if worst == "gone" else PeerFailedError(rank, text)
 
 
-# The last of these counts for all.
+# Of all ranks' ends, the last in this order counts.
 _ENDS = ("done", "damaged", "gone", "error")
 
 
@@ -142,6 +142,7 @@ def _end_with(error: Exception, group: Group, restores: bool) -> tuple[str, str,
 
 
 def write_checkpoint(path: AnyPath, snapshot: Snapshot, *, global_step: int | None) -> Checkpoint:
+    """Save a checkpoint by this process alone."""
     content = content_of(snapshot)
     return write_together(AloneGroup(), path, content, begun_manifest(global_step))
 

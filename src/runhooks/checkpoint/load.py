@@ -1,4 +1,4 @@
-"""``load`` and ``InitFrom``, which read the weights of another run or program."""
+"""``load`` and ``InitFrom``."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def load(
     """Return the arrays in a checkpoint or another weights file.
 
     Args:
-        source: A directory of checkpoints, one checkpoint, a ``.safetensors`` file or the
-            ``.index.json`` of several, an ``.npz`` file, or a ``.pt`` file of PyTorch.
+        source: A directory of checkpoints, one checkpoint, or a ``.safetensors``,
+            ``.index.json``, ``.npz`` or ``.pt`` file.
         only: A name, for what is below it; or patterns with ``*``, or several names, for what
             matches, nested from the top. A leading ``!`` excludes. None: everything.
         like: A tree of arrays or of ``jax.ShapeDtypeStruct``, for its structure, dtypes, and
@@ -276,7 +276,7 @@ def _misfit(
 
 
 def _listed(names: Collection[str], everything: Iterable[str]) -> str:
-    """For all that are below one name, that name."""
+    """Return names, or one for all that are below it."""
     of_all = Counter(prefix for name in everything for prefix in _prefixes(name))
     here = Counter(prefix for name in names for prefix in _prefixes(name))
     whole = Counter(

@@ -92,7 +92,7 @@ def _claim_of(place: StorePath) -> Claim:
 
 
 def check_claim(directory: StorePath) -> None:
-    """Raise RuntimeError if this process has lost it."""
+    """Raise RuntimeError if this process has lost its claim."""
     if (held := _claims.get(directory)) is not None:
         held.check()
 

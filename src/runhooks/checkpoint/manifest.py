@@ -1,4 +1,4 @@
-"""``Manifest``: what a checkpoint says of itself; checks of JSON that anybody may have made."""
+"""``Manifest``, and checks of JSON that anybody may have made."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Manifest(NamedTuple):
 
 
 class NewerFormatError(Exception):
-    """As of a later version of runhooks."""
+    """The format is of a later version of runhooks."""
 
 
 def field(content: Any, name: str, is_valid: Callable[[Any], object]) -> Any:

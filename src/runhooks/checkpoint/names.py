@@ -24,10 +24,7 @@ _MOST_SHOWN = 5
 
 
 def is_below(name: str, prefix: str) -> bool:
-    """Return whether ``name`` is ``prefix``, or goes on after it with ``/`` or ``.``.
-
-    If a prefix ends in one of these, or is empty, anything may follow.
-    """
+    """Return whether ``name`` is ``prefix``, or goes on after it with ``/`` or ``.``."""
     return name == prefix or (
         name.startswith(prefix)
         and (prefix[-1:] in ("", *_SEPARATORS) or name[len(prefix)] in _SEPARATORS)
@@ -192,10 +189,7 @@ def is_average(name: str, averages: Iterable[str]) -> bool:
 
 
 def is_run_state(name: str, states: Mapping[str, Any]) -> bool:
-    """Return whether the array ``name`` belongs to a run, and not to its model.
-
-    So do the global step, sums over an epoch, and objects of ``rh.torch`` that are no modules.
-    """
+    """Return whether the array ``name`` belongs to a run, and not to its model."""
     if name.rpartition("/")[2] == GraphKeys.GLOBAL_STEP or name.endswith(EPOCH_SUMS):
         return True
     state = states.get(OBJECT_STATES + name.partition("/")[0])

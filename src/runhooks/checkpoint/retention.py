@@ -1,4 +1,4 @@
-"""Which checkpoints to keep, and which one is meant: the newest, that of a step, the best."""
+"""Which checkpoints to keep, and which one is meant."""
 
 from __future__ import annotations
 
@@ -37,6 +37,8 @@ Mode = Literal["max", "min"]
 
 
 class Keep(Protocol):
+    """A rule for which checkpoints to keep."""
+
     def wanted(self, saved: Sequence[Checkpoint]) -> Sequence[Checkpoint]:
         """Return those of ``saved``, in the order of saving and without deleted ones, to keep."""
 

@@ -1,4 +1,4 @@
-"""``Saver``: saves the variables of a session and restores them."""
+"""``Saver`` and ``BackgroundSave``."""
 
 from __future__ import annotations
 

@@ -158,7 +158,7 @@ def _widened(rank: int, rows: Rows, most: int) -> Rows:
 
 
 class BlockTable:
-    """Of the last file of a checkpoint. Raises ValueError."""
+    """The table in the last file of a checkpoint. Raises ValueError."""
 
     def __init__(
         self, file: CheckpointFile, arrays: Mapping[str, tuple[ArraySpec, int]], ranks: int

@@ -1,4 +1,4 @@
-"""``Weights``: arrays of checkpoints and of other programs' files; ``export``."""
+"""``Weights`` and ``export``."""
 
 from __future__ import annotations
 

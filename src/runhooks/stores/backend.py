@@ -34,7 +34,7 @@ class StoredObject(NamedTuple):
     modified: float
 
 
-_SINGLE_BYTES = 32 << 20  # in one request
+_SINGLE_BYTES = 32 << 20  # put in one request
 _PART_BYTES = 16 << 20
 _TIMES = ("LastModified", "last_modified", "updated", "timeCreated", "mtime", "created")
 _INSTALL = {"s3": "s3fs", "gs": "gcsfs", "az": "adlfs"}
