@@ -3,8 +3,7 @@
     checkpoint.safetensors                          written last: it completes the checkpoint
     attempt-<process>-<number>-<rank>.safetensors   of ranks, or in a store
 
-On a disk the last file has a name of its attempt until it is synced, and is then renamed. In a
-store it is created on condition that there is none.
+On a disk, the last file has a name of its attempt until it is synced.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ def new_attempt() -> str:
 
 
 def write_file(path: AnyPath, content: Encoding) -> FileDigest:
-    """Write a file of an attempt; return when it is there to stay."""
+    """Return when the file is there to stay."""
     if isinstance(path, StorePath):
         data, digest = _with_header(content)
         path.store.put(path.key, data)
@@ -58,7 +57,6 @@ def write_file(path: AnyPath, content: Encoding) -> FileDigest:
 
 
 def commit(path: AnyPath, content: Encoding, replaces: bool) -> None:
-    """Complete the checkpoint ``path`` with its last file."""
     superseded = (_files_of(path) or ()) if replaces else ()
     file = path / COMMIT
     if isinstance(file, Path):
@@ -81,7 +79,6 @@ def commit(path: AnyPath, content: Encoding, replaces: bool) -> None:
 
 
 def abandon(path: AnyPath, attempt: str) -> None:
-    """Remove the files of an attempt."""
     with suppress(OSError):
         _remove(path, [it.name for it in path.iterdir() if it.name.startswith(f"{attempt}-")])
 
@@ -172,7 +169,7 @@ def _with_header(content: Encoding) -> tuple[list[Any], FileDigest]:
 def _write(path: Path, content: Encoding) -> FileDigest:
     sums = []
     size = content.header_bytes
-    # Not the pages of the header: one that is changed again is written twice.
+    # Not the pages of the header, which change again.
     begun = -(-size // _PAGE_BYTES) * _PAGE_BYTES
     try:
         with _created(path) as file:
@@ -207,7 +204,7 @@ def _created(path: Path) -> BinaryIO:
 
 
 def _begin_writing(descriptor: int, start: int, end: int) -> None:
-    # On Linux, this advice makes the disk work while the rest is copied to the page cache.
+    # On Linux, this advice makes the disk begin at once.
     if hasattr(os, "posix_fadvise"):
         with suppress(OSError):
             os.posix_fadvise(descriptor, start, end - start, os.POSIX_FADV_DONTNEED)

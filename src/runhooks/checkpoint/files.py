@@ -37,7 +37,6 @@ def place_of(place: str | os.PathLike[str]) -> AnyPath:
 
 
 def followed(path: AnyPath) -> AnyPath:
-    """Return what ``path`` leads to if it is a link, as in a cache."""
     return path.resolve() if isinstance(path, Path) and path.is_symlink() else path
 
 
@@ -51,20 +50,20 @@ def _stored(url: str, policy: RetryPolicy) -> StorePath:
 
 
 def size_of(path: AnyPath) -> int:
-    """Return the size of a file in bytes; ValueError if it is not a regular one."""
+    """Return the size in bytes; ValueError if it is not a regular file."""
     return path.stat().st_size if isinstance(path, StorePath) else _size(os.lstat(path))
 
 
 def sizes_below(path: AnyPath) -> Callable[[str], int]:
-    """Return what tells the ``size_of`` files in a folder by name."""
+    """Return ``size_of`` for files in a folder by name."""
     if isinstance(path, StorePath):
         path = path.unlisted()
-        path.files()  # which are looked up one by one no more
+        path.files()  # one request for all
     return lambda name: size_of(path / name)
 
 
 def size_below(path: AnyPath) -> int:
-    """Return the size of the files below ``path``; links are not followed."""
+    """Return the size in bytes; links are not followed."""
     if isinstance(path, StorePath):
         return sum(it.size for it in path.store.objects(path.key))
     return sum(
@@ -74,14 +73,13 @@ def size_below(path: AnyPath) -> int:
 
 
 def modified(path: AnyPath) -> float:
-    """Return when a folder was changed last, in seconds since the epoch."""
+    """Return when a folder last changed, in seconds since the epoch."""
     if isinstance(path, StorePath):
         return max((it.modified for it in path.store.objects(path.key)), default=0.0)
     return os.lstat(path).st_mtime
 
 
 def read_into(path: AnyPath, start: int, into: NDArray[np.uint8]) -> None:
-    """Fill ``into`` with the bytes of a file from ``start`` on."""
     if isinstance(path, StorePath):
         path.store.read_into(path.key, into.data, start)
         return
@@ -122,8 +120,7 @@ def opened(path: AnyPath, ahead: bool = True) -> Iterator[tuple[BufferedReader, 
         with path.open(_AHEAD_BYTES if ahead else 0) as stored:
             yield stored, size
         return
-    # Opening a device may have an effect, and a FIFO waits. Hence a look before, and, as the file
-    # may have been replaced, flags and a look after.
+    # Opening a device may have an effect, and a FIFO waits; the file may be replaced meanwhile.
     size_of(path)
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -162,7 +159,6 @@ class Shared(Generic[_Key, _Value]):
 
 @contextmanager
 def local_copy(path: AnyPath) -> Iterator[Path]:
-    """Give the file ``path``, or a temporary copy of it."""
     if not isinstance(path, StorePath):
         yield path
         return
@@ -173,7 +169,6 @@ def local_copy(path: AnyPath) -> Iterator[Path]:
 
 
 def printable(text: object) -> str:
-    """Return ``str(text)`` with escapes."""
     shown = str(text)
     return shown if shown.isprintable() else repr(shown)[1:-1]
 

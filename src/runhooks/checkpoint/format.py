@@ -1,7 +1,6 @@
-"""A checkpoint, and how it is found: a folder with a safetensors file, which is written last.
+"""A checkpoint: a folder with a safetensors file, which is written last.
 
-If several ranks have written it, or it is in a store, that file lists theirs, and has a table of
-blocks. The latest was saved last: a run may have gone back to an earlier step.
+The latest was saved last: a run may have gone back to an earlier step.
 """
 
 from __future__ import annotations
@@ -40,10 +39,10 @@ from runhooks.stores.path import AnyPath, StorePath
 
 
 class Checkpoint(NamedTuple):
-    """A checkpoint, as its manifest describes it.
+    """What its manifest says.
 
-    ``step``: -1 if its graph had none. ``complete``: whether its manifest is sound and its files
-    have the stated sizes; if not, both times are the folder's.
+    ``step``: -1 if its graph had none. ``complete``: whether that is sound and files have the
+    stated sizes; if not, both times are the folder's.
     """
 
     path: AnyPath
@@ -56,17 +55,14 @@ class Checkpoint(NamedTuple):
 
 
 class Content(NamedTuple):
-    """What is written of a snapshot: arrays of NumPy, or shards."""
+    """``arrays``: of NumPy, or shards."""
 
     arrays: Mapping[str, Any]
     states: EncodedStates
 
 
 def content_of(snapshot: Snapshot) -> Content:
-    """Return ``snapshot`` to be written; its states may change after this.
-
-    Raises TypeError or ValueError for what cannot be saved.
-    """
+    """Return what is written, which later changes of states do not reach. Raises as ``encode``."""
     tensors.check(snapshot.arrays)
     return Content(snapshot.arrays, states.encode(snapshot.states))
 
@@ -74,7 +70,6 @@ def content_of(snapshot: Snapshot) -> Content:
 def encoded(
     arrays: Mapping[str, Any], about: Mapping[str, Any], kept: EncodedStates | None = None
 ) -> Encoding:
-    """Return a file with ``arrays`` and the states ``kept``."""
     if kept is None:
         return Encoding(arrays, about)
     of_states = {STATES + entry: it for entry, it in kept.arrays.items()}
@@ -87,7 +82,6 @@ def begun_manifest(
     metrics: Mapping[str, float] = MappingProxyType({}),
     modes: Mapping[str, str] = MappingProxyType({}),
 ) -> Manifest:
-    """Return the manifest of a checkpoint saved now, after ``previous``."""
     now = clock.wall()
     if previous is not None:  # clocks are set back, and differ
         now = max(now, math.nextafter(previous.wall_time, math.inf))
@@ -98,8 +92,7 @@ def begun_manifest(
 class StoredCheckpoint:
     """A checkpoint of which no more is read than is asked for. Raises as ``read_checkpoint``.
 
-    Only regular files of the stated size are opened: anybody may have made it. ``in_parts``:
-    several ranks read it, each looking only at the files that it reads.
+    ``in_parts``: several ranks read it, each looking only at the files that it reads.
     """
 
     def __init__(self, path: AnyPath, in_parts: bool = False) -> None:
@@ -244,7 +237,7 @@ def checkpoint_of(path: AnyPath, manifest: Manifest) -> Checkpoint:
     return Checkpoint(path, step, *times, metrics=manifest.metrics, modes=manifest.modes)
 
 
-#: Ends the names of folders with the states of hooks alone.
+#: Ends the names of folders with the states of hooks alone: the rest is TensorFlow's.
 HOOK_STATES = ".hooks"
 
 _INDEX = ".index"
@@ -253,7 +246,6 @@ NAME = re.compile(r".+-(\d+)")
 
 
 def holds_hook_states(path: AnyPath) -> bool:
-    """Return whether a checkpoint has the states of hooks alone: the rest is TensorFlow's."""
     return path.name.endswith(HOOK_STATES)
 
 
@@ -271,7 +263,6 @@ def tensorflow_checkpoint_near(path: AnyPath) -> str | None:
 
 
 def check_no_tensorflow_checkpoints(checkpoint_dir: str | os.PathLike[str]) -> None:
-    """Raise ValueError if there are checkpoints of TensorFlow."""
     found = _latest_of_tensorflow(place_of(checkpoint_dir))
     if found:
         latest = printable(found)
@@ -317,7 +308,7 @@ def find_checkpoints(checkpoint_dir: str | os.PathLike[str]) -> list[Checkpoint]
 
 
 def checkpoints(checkpoint_dir: str | os.PathLike[str]) -> list[str]:
-    """Return the paths of the ``complete`` checkpoints in a directory, in the order of saving."""
+    """Return the paths of ``complete`` checkpoints in the order of saving."""
     return [str(it.path) for it in find_checkpoints(checkpoint_dir) if it.complete]
 
 
@@ -332,10 +323,7 @@ def latest_checkpoint(checkpoint_dir: str | os.PathLike[str]) -> str | None:
 
 
 def checkpoint_step(path: str | os.PathLike[str]) -> int | None:
-    """Return the global step of a checkpoint; None if its graph had none.
-
-    Raises NotFoundError or DataLossError if it is not complete.
-    """
+    """Return the global step; None if its graph had none. Raises as ``read_checkpoint``."""
     return read_manifest(place_of(path)).global_step
 
 

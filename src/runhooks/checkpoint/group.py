@@ -1,6 +1,6 @@
 """All ranks of a group write one checkpoint, and restore the same one.
 
-They meet in the group's store, never in a collective. An error of one is told to all there.
+They meet in the group's store, never in a collective.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def _met(
     raise NotFoundError(text, path=path) if worst == "gone" else PeerFailedError(rank, text)
 
 
-# How what a rank does may end; the last of these counts for all.
+# Of all ranks' ends, the last in this order counts.
 _ENDS = ("done", "damaged", "gone", "error")
 
 
@@ -206,7 +206,7 @@ class _GroupSave:
             raise
 
     def _begin_together(self, content: Content) -> Container[str] | None:
-        """Return the arrays that the chief has, too, and writes; None: this is the chief."""
+        """Return ``held`` for ``blocks_to_write``."""
         group, digests = self._group, dict[str, str]()
 
         def begin() -> list[str]:

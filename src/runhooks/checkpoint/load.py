@@ -1,4 +1,4 @@
-"""``load`` and ``InitFrom``, which read the weights of another run or program."""
+"""``load`` and ``InitFrom``."""
 
 from __future__ import annotations
 
@@ -48,19 +48,16 @@ def load(
 ) -> Any:
     """Return the arrays in a checkpoint or another weights file.
 
-        params = rh.load("runs/a", "state/params", like=abstract_params)
-
     Args:
-        source: A directory of checkpoints, one checkpoint, a ``.safetensors`` file or the
-            ``.index.json`` of several, an ``.npz`` file, or a ``.pt`` file of PyTorch.
-        only: A name, to return what is below it; or patterns with ``*``, or several names, to
-            return what matches, nested from the top. A leading ``!`` excludes. None: everything.
-        like: The structure to return, with the wanted dtypes, devices or shardings: any tree of
-            arrays or of ``jax.ShapeDtypeStruct``; what is no array stays. None: NumPy arrays in
-            dicts.
+        source: A directory of checkpoints, one checkpoint, or a ``.safetensors``,
+            ``.index.json``, ``.npz`` or ``.pt`` file.
+        only: A name, for what is below it; or patterns with ``*``, or several names, for what
+            matches, nested from the top. A leading ``!`` excludes. None: everything.
+        like: A tree of arrays or of ``jax.ShapeDtypeStruct``, for its structure, dtypes, and
+            devices or shardings; what is no array stays. None: NumPy arrays in dicts.
         step: The global step to read. None, without ``best``: the newest undamaged one.
         best: A metric, as for ``best_checkpoint``.
-        mode: Whether its ``"max"`` or its ``"min"`` is best.
+        mode: As for ``best_checkpoint``.
 
     Returns:
         The arrays; JAX random keys, without ``like``, as their data.
@@ -149,7 +146,7 @@ def _check(
 
 
 def _as_saved(path: str, names: Iterable[str]) -> str:
-    """The path as in checkpoints: variables of Flax are one level deeper."""
+    """In checkpoints, variables of Flax are one level deeper."""
     has_values = any(name.endswith(_FLAX_VALUE) for name in names)
     return path if has_values else path.removesuffix(_FLAX_VALUE)
 
@@ -158,15 +155,12 @@ def _as_saved(path: str, names: Iterable[str]) -> str:
 class InitFrom:
     """The weights from which a new run starts, for ``Scaffold(init_from=...)``.
 
-        scaffold = rh.Scaffold(init_from=rh.InitFrom("runs/a", only="!state/params/head"))
-
     They are read after ``init_op`` and before ``init_fn``, if no checkpoint is restored.
 
     Args:
-        path: What to read, as for ``load``.
-        only: The arrays to take, as for ``load``, by their names in the source.
-        rename: New names by the names in the source, such as ``{"backbone": "state/params/body"}``;
-            names below them change too.
+        path: The source, as for ``load``.
+        only: As for ``load``, by names in the source.
+        rename: New names by those in the source; names below them change too.
         missing: ``"error"``: an array that only the source or only the model has is an error;
             ``"keep"``: it is left out.
         step: As for ``load``.
@@ -282,7 +276,7 @@ def _misfit(
 
 
 def _listed(names: Collection[str], everything: Iterable[str]) -> str:
-    """The names for the log; for all that are below one name, that name."""
+    """Return names, or one for all that are below it."""
     of_all = Counter(prefix for name in everything for prefix in _prefixes(name))
     here = Counter(prefix for name in names for prefix in _prefixes(name))
     whole = Counter(

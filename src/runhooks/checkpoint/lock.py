@@ -1,7 +1,4 @@
-"""One process at a time saves checkpoints in a directory; in a store, the one that began last.
-
-It leaves a numbered object there. Before one completes a checkpoint, it looks for a higher number.
-"""
+"""One process at a time saves checkpoints in a directory; in a store, the one that began last."""
 
 from __future__ import annotations
 
@@ -32,7 +29,7 @@ _RELEASING = RetryPolicy(secs=5)
 
 
 class Claim:
-    """The claim of this process to a directory, taken over from whoever had it."""
+    """Takes a directory over from whoever had it."""
 
     def __init__(self, place: StorePath) -> None:
         self.place = place
@@ -95,7 +92,7 @@ def _claim_of(place: StorePath) -> Claim:
 
 
 def check_claim(directory: StorePath) -> None:
-    """Raise RuntimeError if this process has lost its claim to ``directory``."""
+    """Raise RuntimeError if this process has lost its claim."""
     if (held := _claims.get(directory)) is not None:
         held.check()
 
@@ -112,7 +109,7 @@ _DYING_SECS = 10  # that a child that was just being forked may take to let go
 
 @dataclass
 class _LockedFile:
-    """A locked file; ``descriptor``: -1 once released."""
+    """``descriptor``: -1 once released."""
 
     path: Path
     descriptor: int
@@ -142,8 +139,8 @@ _sole: weakref.WeakValueDictionary[str, DirectoryLock] = weakref.WeakValueDictio
 class DirectoryLock:
     """A lock on a directory of checkpoints, shared within this process except by ``sole`` users.
 
-    In a group of ranks, the chief alone takes it. It ends with the process. A directory in a store
-    is claimed, unless ``claims`` is False: whoever comes later has it.
+    Of a group, the chief alone takes it. It ends with the process. A directory in a store is
+    claimed, unless ``claims`` is False.
     """
 
     def __init__(
@@ -269,7 +266,7 @@ def is_alive(pid: int) -> bool:
 
 
 def _lock_file(fcntl: Any, directory: Path) -> _LockedFile | None:
-    """Lock the file in the directory; BlockingIOError, with the name of its owner, if it is."""
+    """Raises BlockingIOError, with the name of the owner, if it is locked."""
     path = directory / _NAME
     while True:
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -1,4 +1,4 @@
-"""``Manifest``: what a checkpoint says of itself; checks of JSON that anybody may have made."""
+"""``Manifest``, and checks of JSON that anybody may have made."""
 
 from __future__ import annotations
 
@@ -28,8 +28,6 @@ class FileDigest(NamedTuple):
 
 
 class ArraySpec(NamedTuple):
-    """The dtype of an array, by its name, and its shape."""
-
     dtype: str
     shape: tuple[int, ...]
 
@@ -74,7 +72,7 @@ class Manifest(NamedTuple):
 
     @classmethod
     def from_json(cls, about: Any) -> Manifest:
-        """Return the manifest in ``about``. Raises ValueError."""
+        """Raises ValueError, NewerFormatError."""
         version = field(about, "format", lambda it: is_whole(it, 1))
         if version > _FORMAT:
             newer = about.get("runhooks_version")
@@ -103,11 +101,11 @@ class Manifest(NamedTuple):
 
 
 class NewerFormatError(Exception):
-    """A checkpoint has the format of a later version of runhooks."""
+    """The format is of a later version of runhooks."""
 
 
 def field(content: Any, name: str, is_valid: Callable[[Any], object]) -> Any:
-    """Return what is under ``name``; ValueError if missing or not valid."""
+    """Raises ValueError if it is missing or not valid."""
     if not isinstance(content, dict) or name not in content:
         raise ValueError(f"{name!r} is missing")
     if not is_valid(content[name]):
@@ -116,7 +114,6 @@ def field(content: Any, name: str, is_valid: Callable[[Any], object]) -> Any:
 
 
 def is_whole(value: Any, least: int = 0) -> bool:
-    """Return whether it is a whole number of 63 bits, and at least ``least``."""
     return type(value) is int and least <= value < _INT64
 
 
@@ -125,17 +122,15 @@ def _is_place(value: Any) -> bool:
 
 
 def is_shape(value: Any) -> bool:
-    """Return whether it is the shape of an array that may exist."""
     return _is_place(value) and math.prod(filter(None, value)) <= _MOST_ITEMS
 
 
 def is_dtype(value: Any) -> bool:
-    """Return whether it may be the name of a dtype."""
     return isinstance(value, str) and _DTYPE.fullmatch(value) is not None
 
 
 def spec_from(dtype: Any, shape: Any) -> ArraySpec:
-    """Return the spec of an array; ValueError if it makes no sense."""
+    """Raises ValueError."""
     if not is_dtype(dtype) or not is_shape(shape):
         raise ValueError(f"an array is {str(dtype)[:50]!r} of the shape {str(shape)[:50]}")
     return ArraySpec(dtype, tuple(shape))
@@ -154,7 +149,6 @@ def _is_array(value: Any) -> bool:
 
 
 def is_shard(value: str) -> bool:
-    """Return whether it may be the name of a file of one rank."""
     return _SHARD.fullmatch(value) is not None
 
 
@@ -167,7 +161,6 @@ def _is_mapping(value: Any) -> bool:
 
 
 def is_text(value: Any) -> bool:
-    """Return whether it is a str."""
     return isinstance(value, str)
 
 

@@ -24,10 +24,7 @@ _MOST_SHOWN = 5
 
 
 def is_below(name: str, prefix: str) -> bool:
-    """Return whether ``name`` is ``prefix``, or goes on after it with ``/`` or ``.``.
-
-    If a prefix ends in one of these, or is empty, anything may follow.
-    """
+    """Return whether ``name`` is ``prefix``, or goes on after it with ``/`` or ``.``."""
     return name == prefix or (
         name.startswith(prefix)
         and (prefix[-1:] in ("", *_SEPARATORS) or name[len(prefix)] in _SEPARATORS)
@@ -85,7 +82,7 @@ class Renaming:
         self._rename = dict(rename)
 
     def check(self, names: Iterable[str], place: object) -> None:
-        """Raise ValueError if neither an old nor its new name matches anything."""
+        """Raise ValueError if neither an old name nor its new one matches."""
         known = list(names)
         for old, new in self._rename.items():
             # One that was saved since has the new name.
@@ -156,7 +153,7 @@ def _with_parents(names: Iterable[str]) -> list[str]:
 
 
 def other_names(states: Mapping[str, Any]) -> dict[str, str]:
-    """Return names of shared parameters, and the like, by their others in the states of objects."""
+    """Return names of saved arrays by their other names, as of shared parameters."""
     return {
         name: leaf[1]
         for key, state in states.items()
@@ -166,8 +163,8 @@ def other_names(states: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-#: The collection of the averages of a graph, each with its ``places``; and the key of these, names
-#: of averages by those of their parameters, in the states of hooks.
+#: The collection of averages in a graph, and the key of their ``places``, their names by those of
+#: parameters, in the states of hooks.
 MOVING_AVERAGES = "runhooks.moving_averages"
 
 
@@ -192,10 +189,7 @@ def is_average(name: str, averages: Iterable[str]) -> bool:
 
 
 def is_run_state(name: str, states: Mapping[str, Any]) -> bool:
-    """Return whether the array ``name`` belongs to a run, and not to its model.
-
-    So do the global step, sums over an epoch, and objects of ``rh.torch`` that are no modules.
-    """
+    """Return whether the array ``name`` belongs to a run, and not to its model."""
     if name.rpartition("/")[2] == GraphKeys.GLOBAL_STEP or name.endswith(EPOCH_SUMS):
         return True
     state = states.get(OBJECT_STATES + name.partition("/")[0])

@@ -1,4 +1,4 @@
-"""Which checkpoints to keep, and which one is meant: the newest, that of a step, the best."""
+"""Which checkpoints to keep, and which one is meant."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class KeepEvery:
 
 
 class RankedMetric(Protocol):
-    """A metric by which checkpoints are ranked, such as ``evaluation.metric("accuracy")``."""
+    """Such as ``evaluation.metric("accuracy")``."""
 
     @property
     def name(self) -> str:

@@ -1,4 +1,4 @@
-"""``Saver``: saves the variables of a session and restores them."""
+"""``Saver`` and ``BackgroundSave``."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ _log = logging.getLogger("runhooks")
 
 
 class BackgroundSave:
-    """Calls ``save()``, which saves the checkpoint ``path``, while the caller goes on.
+    """Calls ``save()``, which saves ``path``, in a thread.
 
-    The interpreter exits after it, except at a second Ctrl-C; a forked child has no part in it.
+    The interpreter exits after it, except at a second Ctrl-C; a forked child does not wait.
     ``raised``: whether ``wait`` has raised its error.
     """
 
@@ -126,18 +126,16 @@ _EVERY_N_HOURS = 10_000.0
 class Saver:
     """Saves checkpoints as ``tf.compat.v1.train.Saver`` does, and deletes old ones.
 
-    Use a saver from one thread only. In a group of ranks, all save in the same steps.
+    Use a saver from one thread only.
 
     Args:
         var_list: The variables to save and restore, or their names. None: all of the session.
-        max_to_keep: How many of the newest checkpoints to keep, including those of earlier
-            processes. None or 0: all.
+        max_to_keep: How many of the newest to keep, also of earlier processes. None or 0: all.
         keep_checkpoint_every_n_hours: Also keep one older checkpoint every this many hours.
-        keep: Rules such as ``KeepLast(3)`` instead. A checkpoint is kept if any rule wants it, and
-            the newest always is.
-        asynchronous: Whether ``save`` returns as soon as it has the values. Those that later
-            runs change are copied, to memory that the next save reuses. A thread writes them; the
-            next ``save``, ``restore`` or ``wait`` waits for it and raises its error.
+        keep: Rules such as ``KeepLast(3)`` instead; what any of them wants is kept, and the newest.
+        asynchronous: Whether a thread writes the values; ``save`` copies those that later runs
+            change, to memory that the next save reuses. The next ``save``, ``restore`` or ``wait``
+            waits for it and raises its error.
 
     Raises:
         TypeError: An argument has the wrong type.
@@ -190,7 +188,7 @@ class Saver:
     ) -> str:
         """Save the session as ``<save_path>-<global_step>``, and return that path.
 
-        When it returns (or when ``wait`` does, if ``asynchronous``), the checkpoint is on disk, and
+        When it returns (or ``wait`` does, if ``asynchronous``), the checkpoint is on disk, and
         superseded ones are deleted. A directory that was created may reach the disk later.
 
         Args:
@@ -201,7 +199,7 @@ class Saver:
         Raises:
             OSError: It cannot be written. All earlier ones are still there.
             TypeError: A value cannot be saved.
-            ValueError: A variable has a name that cannot be saved, or ``var_list`` an unknown one.
+            ValueError: A name cannot be saved, or ``var_list`` has an unknown name.
         """
         self.wait()
         self._check_names(sess)
@@ -317,10 +315,9 @@ class Saver:
 def restore_latest(
     saver: Saver, sess: RawSession, checkpoint_dir: str | os.PathLike[str]
 ) -> str | None:
-    """Restore the sound checkpoint of a directory that was saved last; return its path, if any.
+    """Restore the checkpoint that ``newest_sound`` finds; return its path, if any.
 
-    All ranks of a group restore the same. Raises DataLossError if all are damaged, ValueError if
-    that one is of another model.
+    Raises DataLossError if all are damaged, ValueError if that one belongs to another model.
     """
     saver.wait()  # what it is saving will be the latest
     found = newest_sound(current_group(), checkpoint_dir, partial(saver.restore, sess))

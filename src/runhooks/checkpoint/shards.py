@@ -1,8 +1,7 @@
 """Blocks of arrays: what each rank writes, and how any part of all is read.
 
-A table has a row of 64-bit integers for each block: the rank, the start and the shape of the block,
-with 0 and 1 for dimensions that the array has not. Rows are sorted by array and start, so that
-those of an array are found without the others.
+A table has a row of 64-bit integers for each block: the rank, the start and the shape, with 0 and 1
+for dimensions that the array has not. Rows are sorted by array and start.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ _FEW = 8  # rows, looked at one by one
 
 
 class Listing(NamedTuple):
-    """What a rank has to save; most ranks of a group have the same.
+    """What a rank has to save.
 
     ``samples``: checksums of a few items of arrays that all ranks hold. ``own``: names of arrays
     with other values than the chief's.
@@ -93,7 +92,7 @@ def rows_of(blocks: Sequence[Block]) -> Rows:
 def together(
     ranks: Sequence[tuple[Listing, Rows]],
 ) -> tuple[dict[str, tuple[ArraySpec, int]], Rows]:
-    """Return the arrays that the blocks of all ranks make up, and the table of the blocks.
+    """Return the arrays that all blocks make up, and the table of the blocks.
 
     Ranks with the same listing share one object. Raises ValueError if blocks are missing or
     overlap, or ranks differ in what all should have.
@@ -159,7 +158,7 @@ def _widened(rank: int, rows: Rows, most: int) -> Rows:
 
 
 class BlockTable:
-    """The table of blocks in the last file of a checkpoint. Raises ValueError."""
+    """The table in the last file of a checkpoint. Raises ValueError."""
 
     def __init__(
         self, file: CheckpointFile, arrays: Mapping[str, tuple[ArraySpec, int]], ranks: int
@@ -231,7 +230,6 @@ RankArrays = Mapping[str, NDArray[Any] | ShardedArray]
 
 
 def digests_of(content: RankArrays) -> dict[str, str]:
-    """Return digests of the arrays that are not sharded."""
     digests = {}
     for name, array in content.items():
         if not isinstance(array, ShardedArray):
@@ -268,7 +266,7 @@ def blocks_to_write(
 
 
 def blocks_in(file: CheckpointFile) -> dict[str, list[tuple[Start, Start]]]:
-    """Return the start and the shape of each block in the file of a rank, by array."""
+    """Return the starts and shapes of blocks by array."""
     found: dict[str, list[tuple[Start, Start]]] = {}
     for key, (_, shape, *_) in file.entries.items():
         if not key.startswith(STATES) and not key.endswith(OWN) and key != TABLE:

@@ -34,13 +34,11 @@ from runhooks.checkpoint.tensors import is_unicode
 _MOST_INT_BITS = 2000  # Python never reads fewer than 640 digits
 _MOST_LEVELS = 100  # each takes up to three of JSON's, of which Python reads about 1000
 _DTYPE = re.compile(r"[<>|=]?[\w./-]{1,40}(\[\w+\])?", re.ASCII)
-_VERSIONS = "_metadata"  # of modules' classes, which torch puts there for ``load_state_dict``
+_VERSIONS = "_metadata"  # an attribute of torch's state_dict
 _WITH_SURROGATES = ("utf-8", "surrogatepass")
 
 
 class EncodedStates(NamedTuple):
-    """States as JSON, and the bytes of arrays by their entry in it."""
-
     text: bytes
     arrays: dict[str, NDArray[np.uint8]]
 
@@ -56,7 +54,7 @@ def encode(states: Mapping[str, Any]) -> EncodedStates:
 
 
 def decode(encoded: EncodedStates) -> dict[str, Any]:
-    """Return the states. Raises ValueError, ImportError."""
+    """Raises ValueError, ImportError."""
     unused = dict(encoded.arrays)
 
     def array(entry: str, library: str, dtype: str, shape: list[int]) -> Any:

@@ -81,8 +81,8 @@ _GAP_BYTES = 64 << 10
 COMMIT = "checkpoint.safetensors"  # makes a checkpoint complete
 STATES = "__states__/"  # begins the names of the arrays of states
 
-#: The dtype and shape of an array, and where its bytes start and end after the header. A plain
-#: tuple, which the garbage collector does not visit again and again.
+#: The dtype, shape, start and end of an array after the header. The garbage collector does not
+#: visit plain tuples again and again.
 Entry = tuple[str, tuple[int, ...], int, int]
 
 
@@ -117,7 +117,10 @@ def _specs_of(arrays: Mapping[str, Any]) -> dict[str, ArraySpec]:
 
 
 class Encoding:
-    """A file of a checkpoint to be written; ``check`` its arrays first. ``states`` is JSON."""
+    """A file of a checkpoint to be written; ``check`` its arrays first. ``states`` is JSON.
+
+    Raises ValueError if there are too many arrays.
+    """
 
     def __init__(
         self, arrays: Mapping[str, Any], about: Mapping[str, Any], states: str | None = None
@@ -170,7 +173,6 @@ class Encoding:
 
 
 def sum_of(piece: Iterable[Any]) -> int:
-    """Return the CRC-32C of a piece."""
     return reduce(google_crc32c.extend, piece, 0)
 
 
@@ -406,7 +408,6 @@ def _spans(listed: Sequence[tuple[Entry, str]]) -> Iterator[list[tuple[Entry, st
 
 
 def is_unicode(text: str) -> bool:
-    """Return whether ``text`` has no lone surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -446,7 +447,7 @@ def _form(stated: str | None, code: Any, *shape: Any) -> tuple[str, tuple[int, .
 
 @lru_cache(256)
 def item_bytes(name: str) -> int:
-    """Return the size of an item of a dtype; ValueError if there is none."""
+    """Raises ValueError if there is no such dtype."""
     if name == "bool":
         return 1
     if name in _CODES:  # also without ml_dtypes

@@ -1,4 +1,4 @@
-"""``Weights``: arrays of checkpoints and of other programs' files; ``export``."""
+"""``Weights`` and ``export``."""
 
 from __future__ import annotations
 
@@ -82,8 +82,6 @@ class Weights(ABC):
 
 
 class CheckpointWeights(Weights):
-    """The arrays of a checkpoint."""
-
     def __init__(self, path: AnyPath) -> None:
         self.path = path
         self._stored = StoredCheckpoint(path)
@@ -166,8 +164,6 @@ class SafetensorsFile(Weights):
 
 
 class ShardedSafetensors(Weights):
-    """The arrays of safetensors files in an index."""
-
     def __init__(self, path: AnyPath) -> None:
         self.path = path
         with _naming(path), opened(followed(path)) as (file, size):
@@ -194,8 +190,6 @@ class ShardedSafetensors(Weights):
 
 
 class NpzFile(Weights):
-    """The arrays of a file of ``numpy.savez``, none pickled."""
-
     def __init__(self, path: AnyPath) -> None:
         self.path = path
         self.specs = {}
@@ -226,7 +220,7 @@ class NpzFile(Weights):
 
 
 class LibraryFile(Weights):
-    """The arrays of a file that an array library reads, such as ``.pt``."""
+    """A file that an array library reads, such as ``.pt``."""
 
     def __init__(self, path: AnyPath, library: libraries.ArrayLibrary) -> None:
         self.path = path
@@ -366,7 +360,6 @@ def export(
 
 
 def _names_in_file(found: Mapping[str, str]) -> dict[str, str]:
-    """Names in the file: the last part of the name of an array of which nothing is left."""
     names = {short or name.rpartition("/")[2]: name for short, name in found.items()}
     if len(names) < len(found):
         alone, other = found[""], found[found[""].rpartition("/")[2]]

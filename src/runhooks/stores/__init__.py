@@ -1,4 +1,4 @@
-"""Object stores such as S3: places for run directories that are not on this disk."""
+"""Object stores such as S3, for run directories."""
 
 from runhooks.stores.backend import Buffer, StoredObject
 from runhooks.stores.store import RetryPolicy, Store, default_policy, open_store, set_retry_policy

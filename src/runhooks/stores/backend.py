@@ -1,4 +1,4 @@
-"""``Backend``: the requests to a store, each tried once, through fsspec; what their errors mean."""
+"""``Backend``: requests to a store, each tried once, through fsspec."""
 
 from __future__ import annotations
 
@@ -34,9 +34,8 @@ class StoredObject(NamedTuple):
     modified: float
 
 
-_SINGLE_BYTES = 32 << 20  # sent in one request, not in parts
+_SINGLE_BYTES = 32 << 20  # put in one request
 _PART_BYTES = 16 << 20
-# What file systems call the time of an object.
 _TIMES = ("LastModified", "last_modified", "updated", "timeCreated", "mtime", "created")
 _INSTALL = {"s3": "s3fs", "gs": "gcsfs", "az": "adlfs"}
 _creating = threading.Lock()  # fsspec's memory looks, and then writes
@@ -47,7 +46,6 @@ def file_system(url: str) -> tuple[Any, str]:
     scheme = scheme_of(url)
     try:
         core = import_module("fsspec.core")
-        # What is listed must be what is there now.
         fs, root = core.url_to_fs(url, use_listings_cache=False, **_fewer_retries(scheme))
     except ImportError as error:
         needed = f"fsspec {_INSTALL.get(cloud_of(url), '')}".rstrip()
@@ -72,7 +70,6 @@ class _LastingThreads(ThreadPoolExecutor):
 
 
 def in_thread(act: Callable[[], AnyResult], name: str) -> Future[AnyResult]:
-    """Begin ``act()`` in a thread called ``name``."""
     future: Future[AnyResult] = Future()
 
     def work(future: Future[AnyResult]) -> None:
@@ -189,7 +186,6 @@ def lacks_credentials(error: BaseException) -> bool:
 
 
 def shortened(error: BaseException) -> str:
-    """Return what ``error`` says, in one line."""
     text = (error.strerror if isinstance(error, OSError) else None) or str(error)
     text = " ".join(text.split()).rstrip(".: ") or type(error).__name__
     return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
@@ -205,7 +201,6 @@ _NUMBERS: dict[type[OSError], int] = {
     ConnectionRefusedError: errno.ECONNREFUSED,
 }
 _OF_STATUS = {401: errno.EACCES, 403: errno.EACCES, 404: errno.ENOENT, 412: errno.EEXIST}
-# No second try changes these.
 _PERMANENT = (
     FileExistsError,
     FileNotFoundError,
@@ -225,7 +220,6 @@ _PERMANENT_NUMBERS = {
     errno.EPERM,
     errno.EROFS,
 }
-# It took too long, conflicts with another, was too early, or one of too many.
 _TRANSIENT_STATUSES = (408, 409, 425, 429)
 _PERMANENT_STATUSES = (501, 505)
 
@@ -242,7 +236,6 @@ def is_transient(error: Exception) -> bool:
 
 
 def as_os_error(error: Exception, url: str) -> OSError:
-    """Return ``error`` as the fitting OSError, whose ``filename`` is ``url``."""
     text = shortened(error)
     if lacks_credentials(error):
         found = f"no credentials for {scheme_of(url)}:// were found: {_SAY_WHO} ({text})"

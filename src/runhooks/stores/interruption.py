@@ -31,14 +31,12 @@ def interrupt() -> None:
 
 
 def forget_interrupt() -> None:
-    """Be as patient again as before a Ctrl-C."""
     global _at
     _at = -math.inf
 
 
 @contextmanager
 def interrupting() -> Iterator[None]:
-    """Call ``interrupt`` if a Ctrl-C ends the block."""
     try:
         yield
     except KeyboardInterrupt:
@@ -48,7 +46,7 @@ def interrupting() -> Iterator[None]:
 
 @contextmanager
 def reading_threads(most: int = 16) -> Iterator[ThreadPoolExecutor]:
-    """Give up to ``most`` threads, which a Ctrl-C soon ends."""
+    """Give threads that a Ctrl-C soon ends."""
     with ThreadPoolExecutor(most, "runhooks-read") as threads, interrupting():
         yield threads
 
@@ -59,9 +57,12 @@ def interrupted_at() -> float:
 
 
 def secs_left() -> float:
-    """Return how long a store may be waited for."""
     since = clock.monotonic() - _at
     return max(0.0, GRACE_SECS - since) if 0 <= since <= _HOLDS_SECS else math.inf
+
+
+def look_secs() -> float:
+    return min(_LOOK_SECS, secs_left())
 
 
 def sleep(secs: float) -> None:

@@ -1,4 +1,4 @@
-"""``StorePath``: a place in a store, used as a ``Path``; ``replacing``: a whole file or none."""
+"""``StorePath``, and ``replacing``: a whole file or none."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ class StorePath:
         self._tree.expect((path.key, known[path.key].size) for path in reads)
 
     def open(self, ahead_bytes: int = 0) -> BufferedReader:
-        """Open the object; ``ahead_bytes`` more than asked for are read at once."""
+        """``ahead_bytes`` more than asked for are read at once."""
         return self._opened(self.store.read, ahead_bytes)
 
     def open_expected(self) -> BufferedReader:

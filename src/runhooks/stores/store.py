@@ -1,4 +1,4 @@
-"""``Store``: the objects below one URL; ``RetryPolicy``: how long requests are repeated."""
+"""``Store`` and ``RetryPolicy``."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _log = logging.getLogger("runhooks")
 class RetryPolicy:
     """How long to repeat a request that a store could not answer.
 
-    Errors that a retry cannot change, such as denied access, are raised immediately.
+    Errors that a retry cannot change are raised immediately.
 
     Args:
         secs: For how long tries may begin, from the first failure after the last answer. 0: one
@@ -176,7 +176,7 @@ def _outcome(
 
 AnyArgument = TypeVar("AnyArgument")
 
-# What is read in one request: an eighth of what is wanted, within these limits.
+# Each request reads an eighth of what is wanted, within these limits.
 _LEAST_RANGE_BYTES, _MOST_RANGE_BYTES = 8 << 20, 64 << 20
 _MOST_AT_ONCE = 8
 
@@ -185,9 +185,8 @@ def open_store(url: str | os.PathLike[str], retry: RetryPolicy | None = None) ->
     """Return the store of the objects below ``url``. No request is made yet.
 
     Args:
-        url: Such as ``s3://bucket/run``, ``gs://``, ``az://`` or ``memory://``.
-        retry: How long requests are repeated. None: as ``set_retry_policy`` says, else 300 s, or
-            10 s until the store has answered once.
+        url: Such as ``s3://bucket/run``.
+        retry: How long requests are repeated. None: as ``default_policy`` says.
 
     Raises:
         ImportError: The library for the scheme is not installed.

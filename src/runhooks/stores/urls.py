@@ -1,4 +1,4 @@
-"""URLs of object stores: which places are URLs, and how they are taken apart and joined."""
+"""URLs of object stores."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def normal(url: str) -> str:
 
 
 def _root(rest: str) -> str:
-    """The root if ``rest`` names no host, as in ``hdfs:///user/me``."""
+    """``/`` if ``rest`` names no host."""
     return "/" if rest.startswith("/") else ""
 
 
