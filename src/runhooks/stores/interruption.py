@@ -61,10 +61,6 @@ def secs_left() -> float:
     return max(0.0, GRACE_SECS - since) if 0 <= since <= _HOLDS_SECS else math.inf
 
 
-def look_secs() -> float:
-    return min(_LOOK_SECS, secs_left())
-
-
 def sleep(secs: float) -> None:
     """Sleep for ``secs``, or until a Ctrl-C comes in any thread."""
     end = clock.monotonic() + secs
