@@ -63,7 +63,6 @@ def is_elsewhere(file: FileIO, path: Path) -> bool:
 
 
 def refuse_deleted(file: FileIO, path: Path) -> None:
-    """Raise FileNotFoundError if ``file``, opened at ``path``, was deleted."""
     # The first look is cheap, but some file systems count no links at all.
     if not os.fstat(file.fileno()).st_nlink and is_elsewhere(file, path):
         reason = (

@@ -112,7 +112,6 @@ def as_float(value: int | bytes) -> float:
 
 
 def varint(value: int) -> bytes:
-    """Return ``value`` in base 128, low digits first."""
     if 0 <= value < 0x80:
         return bytes((value,))
     value = operator.index(value)  # it may be NumPy's

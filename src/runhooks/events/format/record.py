@@ -66,7 +66,6 @@ _LENGTH = struct.Struct("<Q")
 
 
 def check_of(content: bytes) -> bytes:
-    """Return the masked CRC of ``content``, 4 bytes."""
     return masked(crc32c(content)).to_bytes(4, "little")
 
 
@@ -99,11 +98,8 @@ def complete_records(data: bytes | bytearray | memoryview) -> tuple[int, int]:
 def read_records(file: BinaryIO | RawIOBase, path: str) -> Iterator[bytes]:
     """Yield the payloads of ``file``, open and binary, from its position on.
 
-    A truncated record at the end is left out: the file is then at its beginning, so reading can
-    continue there.
-
-    Raises:
-        DataLossError: A CRC or a length is wrong; it names ``path`` and the offset.
+    A truncated record at the end is left out: the file is then at its beginning. Raises
+    DataLossError, which names ``path`` and the offset, if a CRC or a length is wrong.
     """
     offset = file.tell()
     size = file.seek(0, os.SEEK_END)

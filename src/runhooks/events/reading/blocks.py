@@ -139,8 +139,8 @@ def _walk_few(data: bytes | bytearray, at: int, size: int) -> _Found:
 def _walk_stride(data: bytes | bytearray, at: int, size: int) -> _Found:
     zero = _zeros(data, at, at + _STRIDE)
     likely = _fours(zero)
-    # The zeros of a length end where its CRC begins, but for a few whose CRC begins with a zero:
-    # of these we take the short ones, and leave the others to the walk one by one.
+    # The zeros of a length end where its CRC begins. Of the few whose CRC begins with a zero, the
+    # short ones are taken here, the others one by one.
     likely[3:] &= ~zero[7:] | likely[:-3]
     starts, lengths = _checked(data, at, np.flatnonzero(likely))
     ends = starts + lengths + FRAME_BYTES
@@ -192,10 +192,7 @@ class Block(NamedTuple):
 
 
 class RecordReader:
-    """Reads the records of the file ``path``, and those that are appended later.
-
-    ``partial``: bytes of a truncated one at the end.
-    """
+    """``partial``: bytes of a truncated record at the end."""
 
     def __init__(self, path: AnyPath) -> None:
         self.path = path

@@ -81,7 +81,7 @@ _MANY = 10
 
 
 class UnknownNameError(KeyError):
-    """A KeyError that lists the known names; its text is made when it is asked for."""
+    """A KeyError that lists the known names, once its text is asked for."""
 
     def __init__(self, name: object, noun: str, known: tuple[str, ...]) -> None:
         super().__init__(name, noun, known)

@@ -36,8 +36,6 @@ _logger = logging.getLogger("runhooks")
 
 
 class Worker(Protocol):
-    """An object with work for the background thread."""
-
     def work(self) -> None:
         """Do all the work there is; keep its errors for the next caller."""
 

@@ -111,12 +111,11 @@ _SLOW_SECS = 3.0  # a request that takes longer may have been sent twice
 class StoredFile:
     """A new event file in the folder ``logdir`` of a store, which can neither append nor rename.
 
-    It is a row of objects, its segments. The last one is written anew, with what is new at its end,
-    until it is large or was sent often: then the next one begins. Each is an event file, and
-    readers that take the files of a directory in the order of their names read them as one.
+    It is a row of objects, its segments, each an event file. The last one is written anew, with
+    what is new at its end, until it is large or was sent often: then the next one begins.
 
-    A request whose answer is lost may take effect later than those that follow it. So a segment
-    that was hard to write is written again with the same content, and is complete then.
+    A request whose answer is lost may take effect after those that follow it. So a segment that was
+    hard to write is written again with the same content, and is complete then.
 
     Raises OSError, which names the URL, or ImportError without the library for such URLs.
     """
@@ -246,7 +245,6 @@ class EventSink(Sink):
         return self._file is not None and self._file.waiting > 0
 
     def store(self) -> list[BaseException]:
-        """Return the error, if any."""
         if self._file is not None:
             try:
                 self._file.store()

@@ -129,8 +129,6 @@ class _Columns(NamedTuple):
 
 
 class ScalarRecords:
-    """Encodes many scalars at once, and keeps the templates of their tags."""
-
     def __init__(self) -> None:
         self._templates = ScalarTemplates()
         # Kept, because allocating memory takes longer than filling it.

@@ -21,15 +21,13 @@ from runhooks import arguments
 from runhooks.errors import DeadlineExceededError, add_note, add_to_message, described, error_text
 from runhooks.events.writing import background
 
-#: ``"wait"``: the caller waits until everything added before is written. ``"raise"``: the call
-#: raises ``queue.Full``. ``"drop"``: the item is not written, but counted.
+#: If a queue is full: wait until it is written, raise ``queue.Full``, or drop and count the item.
 OnFull = Literal["wait", "raise", "drop"]
 
 MAX_QUEUE = 500_000  # so many scalars take 56 MB
 
 MAX_WAITING_BYTES = 256 << 20
 
-#: In the place of a tag: the value is a message.
 MESSAGE: Final = object()
 
 _WIDTH = len(("tag", "value", "step", "wall_time"))
@@ -135,7 +133,7 @@ class WriteQueue:
         return self._closed
 
     def put(self, tag: Any, value: Any, step: Any, wall_time: float) -> bool:
-        """Add one item of a ``Batch``; return whether it was, and not dropped.
+        """Add one item of a ``Batch``; return False if it is dropped.
 
         If this raises, it is not written. One that another thread adds during ``close`` may be
         lost; the next call then raises.
