@@ -1,4 +1,4 @@
-"""``lazily``: names of a package whose modules are imported when they are first used."""
+"""Packages whose modules are imported when they are first used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text for messages: suggestions for a mistyped name, and articles."""
+"""Suggestions for a mistyped name, and articles."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ def did_you_mean(near: Collection[str]) -> str:
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """``did_you_mean`` for the nearest names."""
     return did_you_mean(nearest(name, known))
 
 

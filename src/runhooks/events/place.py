@@ -37,12 +37,12 @@ def local_path(**named: Any) -> str:
 
 
 def identity(place: str) -> str:
-    """Return a text that is the same for all spellings of one place."""
+    """Return the same text for all spellings of one place."""
     return normal(place) if is_url(place) else os.path.realpath(place)
 
 
 def inside(place: str | os.PathLike[str], *names: str) -> str:
-    # Not a Path, which would turn gs:// into gs:/.
+    # A Path would turn gs:// into gs:/.
     text = os.fspath(place)
     return joined(text, *names) if is_url(text) else os.path.join(text, *names)  # noqa: PTH118
 

@@ -65,7 +65,7 @@ class SessionLog(NamedTuple):
 class Event(NamedTuple):
     """One record of an event file: a time in seconds since the epoch, a step, and one other field.
 
-    A message is bytes, or an object that is serialized when the event is written.
+    A message that is not bytes is serialized when the event is written.
     """
 
     wall_time: float

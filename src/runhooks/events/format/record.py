@@ -44,7 +44,7 @@ def masked(crc: _Crc) -> _Crc:
 def contributions(distance: int) -> NDArray[np.uint32]:
     """Return what each byte adds to a CRC if ``distance`` bytes follow it: ``[256]``.
 
-    A CRC is affine over GF(2): it is that of the bytes with some set to zero, xor what those add.
+    A CRC is that of the bytes with some set to zero, xor what those add: affine over GF(2).
     """
     zeros = bytes(distance)
     nothing = crc32c(b"\0" + zeros)
@@ -78,7 +78,7 @@ def frame(payload: bytes) -> bytes:
 
 
 def payload_length(data: bytes | bytearray | memoryview, at: int = 0) -> int | None:
-    """Return the length in the header at byte ``at``; None if none is there."""
+    """Return the length in the header at byte ``at``, or None."""
     if at + HEADER_BYTES > len(data):
         return None
     length, check = _HEADER.unpack_from(data, at)

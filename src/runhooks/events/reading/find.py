@@ -1,4 +1,4 @@
-"""Finding event files: the runs under a path, and the files of each in order."""
+"""Finding the runs under a path, and their event files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The results of a reader: columns of scalars, points of other kinds, damage, mappings of tags."""
+"""The results of a reader."""
 
 from __future__ import annotations
 
@@ -81,8 +81,6 @@ _MANY = 10
 
 
 class UnknownNameError(KeyError):
-    """A KeyError that lists the known names, once its text is asked for."""
-
     def __init__(self, name: object, noun: str, known: tuple[str, ...]) -> None:
         super().__init__(name, noun, known)
 

@@ -62,9 +62,9 @@ class RowDecoders:
         length: int,
         metadata: TagMetadata,
     ) -> tuple[list[ScalarRows], NDArray[np.int64]]:
-        """Decode ``rows``, the records ``index`` of a block, with ``length`` bytes of payload each.
+        """Return the scalars of ``rows``, and which of the records to decode one by one.
 
-        Returns the scalars, and the records to be decoded one by one.
+        They are the records ``index`` of a block, of ``length`` bytes of payload each.
         """
         formats = self._formats[length]
         found: list[ScalarRows] = []

@@ -1,4 +1,4 @@
-"""``stream``: the points of event files one by one."""
+"""``stream``: points one by one."""
 
 from __future__ import annotations
 

@@ -32,7 +32,6 @@ def json_number(value: float) -> float | str:
 
 
 def json_value(value: Any) -> Any:
-    """Return ``value`` as JSON has it: bytes as base64, floats as ``json_number``."""
     if isinstance(value, float):
         return json_number(value)
     if isinstance(value, np.ndarray):

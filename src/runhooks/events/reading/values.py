@@ -323,7 +323,6 @@ def _widened(dtype: int, flat: NDArray[Any]) -> NDArray[Any]:
 
 @functools.cache
 def _float8_e4m3fn() -> NDArray[np.float32]:
-    """Return the number for each byte: 4 bits of exponent, 3 of mantissa."""
     exponents, mantissas = np.divmod(np.arange(128), 8)
     least = np.ldexp(mantissas.astype(np.float32), -9)
     numbers = np.where(exponents, np.ldexp(1 + mantissas / 8, exponents - 7), least)

@@ -32,7 +32,7 @@ MESSAGE: Final = object()
 
 _WIDTH = len(("tag", "value", "step", "wall_time"))
 _BATCH = 1 << 15  # items: no call holds the interpreter for a millisecond
-_LARGE = 1 << 14  # bytes: the sizes of larger messages are added up
+_LARGE = 1 << 14  # bytes: sizes of larger messages are added up
 _REST_SECS = 5.0  # for the rest of the queue, before an error is raised
 _LOOK_SECS = 1.0  # between checks that the background thread is alive
 
@@ -73,15 +73,15 @@ class Sink(ABC):
         return
 
     def forked(self) -> None:
-        """Leave the place to the parent process."""
+        """Leave it to the parent process."""
         return
 
 
 class WriteQueue:
     """Items to be written to ``sink`` in the background: a ``Worker``.
 
-    An error in the background is raised, once, by the next call that adds, flushes or closes, or
-    logged when there can be none. Any thread or signal handler may call any method.
+    An error is raised, once, by the next call that adds, flushes or closes, or logged when there
+    can be none. Any thread or signal handler may call any method.
     """
 
     def __init__(
@@ -158,10 +158,10 @@ class WriteQueue:
         return True
 
     def hasten(self, flush_secs: float) -> None:
-        """Let items be in the destination after ``flush_secs`` at the latest."""
+        """Have items written after ``flush_secs`` at the latest."""
 
     def flush(self, timeout: float | None = None) -> None:
-        """Return when the operating system, or the store, has all items that were added before.
+        """Return when the operating system, or the store, has all items added before.
 
         Raises DeadlineExceededError after ``timeout`` seconds.
         """
@@ -336,7 +336,7 @@ class WriteQueue:
         waiter: SimpleQueue[None] = SimpleQueue()
         left = math.inf if timeout is None else timeout
         while left > 0:
-            # Each time: a thread that was killed has taken its waiters along.
+            # Each time: a killed thread has taken its waiters along.
             self._waiters.append(waiter)
             background.schedule(self, hurry=True)
             with suppress(Empty):
