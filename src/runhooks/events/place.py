@@ -1,4 +1,4 @@
-"""Where runs are: a path on this machine, or the URL of a folder in a store."""
+"""Where runs are: a path, or the URL of a folder in a store."""
 
 from __future__ import annotations
 
@@ -55,7 +55,6 @@ def rank_folder(directory: str | os.PathLike[str]) -> str | os.PathLike[str]:
 
 
 def is_elsewhere(file: FileIO, path: Path) -> bool:
-    """Return whether ``file``, from ``path``, was deleted or moved."""
     try:
         return not os.path.samestat(os.fstat(file.fileno()), path.stat())
     except OSError:

@@ -1,4 +1,4 @@
-"""``Group``: the processes of one training, what they do together, and the current one."""
+"""``Group``, its implementations in one process, and the current one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``RankStore``: the key-value store that the processes of one training share, and who asks it."""
+"""The key-value store that the processes of one training share, and who asks it."""
 
 from __future__ import annotations
 

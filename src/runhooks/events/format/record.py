@@ -34,7 +34,6 @@ def crc32c(data: bytes) -> int:
 
 
 def masked(crc: _Crc) -> _Crc:
-    """Return ``crc``, one or an array of uint32, as records store it."""
     rotated: Any = crc >> 15 | crc << 17
     result: _Crc = (rotated + _MASK) & 0xFFFFFFFF
     return result
@@ -42,10 +41,7 @@ def masked(crc: _Crc) -> _Crc:
 
 @functools.cache
 def contributions(distance: int) -> NDArray[np.uint32]:
-    """Return what each byte adds to a CRC if ``distance`` bytes follow it: ``[256]``.
-
-    A CRC is that of the bytes with some set to zero, xor what those add: affine over GF(2).
-    """
+    """Return what each byte adds, by xor, to a CRC if ``distance`` bytes follow it: ``[256]``."""
     zeros = bytes(distance)
     nothing = crc32c(b"\0" + zeros)
     table = np.zeros(256, np.uint32)

@@ -1,4 +1,4 @@
-"""``RecordReader``: the records of one file, block by block, without what is damaged."""
+"""The records of one file, block by block, without what is damaged."""
 
 from __future__ import annotations
 

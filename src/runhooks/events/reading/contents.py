@@ -53,8 +53,6 @@ class OtherPoint(NamedTuple):
 
 
 class BlockContents:
-    """The wanted contents of ``block``, in the order in which they were written."""
-
     def __init__(self, block: Block, rows: RowDecoders, metadata: TagMetadata) -> None:
         self.points: list[OtherPoint] = []
         self.logs: list[tuple[int, Point]] = []

@@ -27,7 +27,7 @@ class FoundRun(NamedTuple):
 def find_runs(path: AnyPath) -> tuple[dict[str, FoundRun], list[Damage]]:
     """Return the runs in ``path`` by name, in natural order, and unreadable directories.
 
-    No directory is entered twice: what is in ``path`` has its own name, not that of a link.
+    No directory is entered twice.
 
     Raises FileNotFoundError if there is nothing, OSError if a store cannot be listed.
     """

@@ -1,4 +1,4 @@
-"""The fields of one event, the metadata of its values, and the tags that are wanted.
+"""The fields of one event, its metadata, and the tags that are wanted.
 
 Of fields that exclude each other the last counts. What is malformed raises ValueError. Format:
 TensorFlow's ``event.proto`` and ``summary.proto``.

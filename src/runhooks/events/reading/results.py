@@ -43,9 +43,8 @@ class Point(NamedTuple):
 class Points(Sequence[Point]):
     """The points of one tag, in the order in which they were written.
 
-    ``steps``: int64 ``[n]``. ``wall_times``: float64 ``[n]``, seconds since the epoch. A point is
-    decoded when it is accessed, which raises OSError if the file is gone, DataLossError if its
-    value is malformed.
+    ``steps``: int64 ``[n]``. ``wall_times``: float64 ``[n]``, seconds since the epoch. Accessing a
+    point decodes it, and raises OSError if the file is gone, DataLossError if it is malformed.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Scalars by the thousand: records of one format as rows of a table, and columns of each tag.
+"""Scalars by the thousand: records of one format as rows, and columns of each tag.
 
 Records of one format differ in time, step, values and, if only one, its tag, but in no length.
 """
@@ -62,9 +62,9 @@ class RowDecoders:
         length: int,
         metadata: TagMetadata,
     ) -> tuple[list[ScalarRows], NDArray[np.int64]]:
-        """Return the scalars of ``rows``, and which of the records to decode one by one.
+        """Return the scalars, and which of the records ``index`` to decode one by one.
 
-        They are the records ``index`` of a block, of ``length`` bytes of payload each.
+        ``length``: bytes of payload each.
         """
         formats = self._formats[length]
         found: list[ScalarRows] = []
@@ -143,7 +143,7 @@ def _scalar_field(payload: bytes, value: ParsedValue, metadata: TagMetadata) -> 
 
 
 class RowFormat:
-    """Where the time, the step, the tags and the numbers are in all payloads like ``payload``."""
+    """The places of what varies in payloads like ``payload``."""
 
     def __init__(
         self, payload: bytes, event: ParsedEvent, scalars: list[ScalarField], wanted: Wanted

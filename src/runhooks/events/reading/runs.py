@@ -303,9 +303,9 @@ class Fold(NamedTuple):
 class FileReport(NamedTuple):
     """The state of one event file.
 
-    ``run``: the name of its run. ``size``: in bytes. ``records``: how many are sound. ``partial``:
-    bytes of a truncated last record, which may still be written. ``damages``: stretches that cannot
-    be read. ``errors``: malformed records whose CRCs are right.
+    ``size``: in bytes. ``records``: how many are sound. ``partial``: bytes of a truncated last
+    record, which may still be written. ``damages``: stretches that cannot be read. ``errors``:
+    malformed records whose CRCs are right.
     """
 
     run: str

@@ -122,7 +122,6 @@ class _Background:
     def end_all(
         self, act: Callable[[Worker, float | None], None], timeout: float | None = None
     ) -> None:
-        """Call ``act`` with each worker and the seconds that it has."""
         end = None if timeout is None else clock.monotonic() + timeout
 
         def act_on(worker: Worker) -> None:
@@ -184,7 +183,7 @@ def guard(writer: object) -> None:
 
 
 def release(writer: object) -> None:
-    """Stop guarding ``writer``; after the last one our handler is removed."""
+    """After the last writer, remove our handler."""
     _guarded.discard(writer)
     if not _guarded and _is_ours() and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -1,4 +1,4 @@
-"""``EventFile`` and ``StoredFile``, on a disk and in a store, and what writes a queue to them."""
+"""Event files on a disk and in a store, and what writes a queue to them."""
 
 from __future__ import annotations
 
@@ -100,7 +100,6 @@ class EventFile:
 #: From so many on a segment is complete.
 SEGMENT_BYTES = 8 << 20
 
-#: Bytes that may wait for a store that does not answer.
 MOST_WAITING_BYTES = 64 << 20
 
 _SENT_BYTES = 2 * SEGMENT_BYTES  # of one segment, written many times, until it is complete
@@ -108,11 +107,7 @@ _SLOW_SECS = 3.0  # a request that takes longer may have been sent twice
 
 
 class StoredFile:
-    """A new event file in the folder ``logdir`` of a store, which can neither append nor rename.
-
-    It is a row of objects, its segments: event files, which readers take in the order of their
-    names. The last one is written anew, with what is new at its end, until it is large or was sent
-    often: then the next one begins.
+    """A new event file in ``logdir``, in a store, as segments: see ``docs/object-stores.md``.
 
     A request whose answer is lost may take effect after those that follow it. So a segment that was
     hard to write is written again with the same content, and is complete then.
@@ -398,7 +393,7 @@ class StoreQueue(RemoteQueue):
 
     def _write_all(self) -> None:
         super()._write_all()
-        # After an error somebody has to know of it first, or it would be tried for ever.
+        # After an error somebody has to know first, or it would be tried for ever.
         if self._timer is None and self._events.is_waiting and not self._errors:
             wait = max(0.0, self._flush_secs - background.LINGER_SECS)
             self._timer = threading.Timer(wait, self._store_now)

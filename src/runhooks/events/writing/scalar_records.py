@@ -1,4 +1,4 @@
-"""Scalars as records, one event each: many of them encoded at once, or one by one.
+"""Scalars as records, one event each.
 
 Layout, by the field numbers of TensorFlow's ``event.proto`` and ``summary.proto``:
 

@@ -40,10 +40,7 @@ _log = logging.getLogger("runhooks")
 
 
 class Batch(NamedTuple):
-    """Some items of a queue, in order, by column.
-
-    A message has ``MESSAGE`` as its tag; its step and time have no meaning.
-    """
+    """Items by column. A message has the tag ``MESSAGE``; its step and time have no meaning."""
 
     tags: list[Any]
     values: list[Any]
@@ -122,8 +119,8 @@ class WriteQueue:
         self._set_mark()
 
     def _set_mark(self) -> None:
-        # The length from which on `put` calls `_admits`. The limit first: it would replace the 0 of
-        # a thread that has come between.
+        # From this length on `put` calls `_admits`. The limit first: it would replace another
+        # thread's 0.
         self._mark = self._limit
         if self._closed or self._errors:
             self._mark = 0
@@ -325,7 +322,6 @@ class WriteQueue:
             _log.warning("%s: %s", when, error_text(error))
 
     def __del__(self) -> None:
-        # No later call will raise them.
         if self._errors:
             self._give_up()
             self._log_errors(f"{self._sink.name} was never closed")
