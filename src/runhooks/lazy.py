@@ -25,8 +25,8 @@ def lazily(
 
     Its names stand in its stub, the ``.pyi`` file: a line ``from module import name as name`` each.
 
-    ``modules``: those that are attributes, but not in ``__all__``. ``beside``: to which the error
-    of a missing name points, if they have it. ``elsewhere``: returns what else to say of it.
+    ``modules``: those that are attributes, but not in ``__all__``. ``beside``: modules to which the
+    error of a missing name points, if they have it. ``elsewhere``: returns what else to say of it.
     """
     own = sys.modules[package]
     stub = Path(own.__file__ or "").with_suffix(".pyi").name

@@ -31,7 +31,7 @@ _HPARAMS_TAGS = "_hparams_/*"
 
 
 class Tag(NamedTuple):
-    """A tag: its kind, its number of points, and its metadata; ``plugin`` displays it."""
+    """A tag: its kind, number of points, and metadata; ``plugin`` displays it."""
 
     kind: str
     points: int
@@ -183,7 +183,8 @@ class Run(Exported):
         """Read what was added since, and return the number of new points.
 
         All points of a file that was replaced, or is shorter than before, count as new. Columns
-        that were returned before stay as they are. A file is in ``damages`` until it can be read.
+        that were returned before stay as they are. A file that cannot be read is in ``damages``
+        until it can.
 
         Raises FileNotFoundError if the directory is gone, OSError if the run is one file that
         cannot be read.
@@ -226,7 +227,7 @@ class Runs(NameMapping[Run], Exported):
 
     @property
     def damages(self) -> list[Damage]:
-        """Those of all runs, and the directories that cannot be read."""
+        """The damages of all runs, and the directories that cannot be read."""
         return [*self._unreadable, *(d for run in self.values() for d in run.damages)]
 
     def update(self) -> int:
@@ -304,7 +305,7 @@ class FileReport(NamedTuple):
     """The state of one event file.
 
     ``size``: in bytes. ``records``: how many are sound. ``partial``: bytes of a truncated last
-    record, which may still be written. ``damages``: stretches that cannot be read. ``errors``:
+    record, perhaps still being written. ``damages``: stretches that cannot be read. ``errors``:
     malformed records whose CRCs are right.
     """
 
@@ -326,7 +327,8 @@ class FileReport(NamedTuple):
 def check(path: str | os.PathLike[str]) -> list[FileReport]:
     """Verify every CRC at ``path``, decode all values, and return a report for each file.
 
-    Directories that cannot be read are last. Raises FileNotFoundError if there is nothing.
+    Directories that cannot be read are last. Raises FileNotFoundError if there is nothing at
+    ``path``.
     """
     reports = []
     rows = RowDecoders(Wanted())

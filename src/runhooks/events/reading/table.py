@@ -70,10 +70,9 @@ class Exported(ABC):
     """Scalars that can be exported as a table.
 
     A long table has a row for each point, with the columns run, tag, step, wall_time and value. A
-    wide table has a row for each step, with the columns run, step and one for each tag: the last
-    value written, or none (NaN in pandas), also where NaN was written. It raises ValueError if a
-    tag is named ``run`` or ``step``. With ``hparams`` a column ``hparams/<name>`` follows for each
-    hyper-parameter.
+    wide table has a row for each step, with the columns run, step and one for each tag: its last
+    value there. It raises ValueError if a tag is named ``run`` or ``step``. With ``hparams`` a
+    column ``hparams/<name>`` follows for each hyper-parameter.
     """
 
     @abstractmethod

@@ -64,7 +64,7 @@ class EventFile:
             raise
 
     def write(self, records: bytes | memoryview) -> None:
-        """Write whole ``records``.
+        """Hand whole ``records`` to the operating system.
 
         If the disk is full, those that fit are in the file and counted in ``size``.
         """
@@ -97,7 +97,7 @@ class EventFile:
         self._file.close()
 
 
-#: From so many on a segment is complete.
+#: A segment is complete from this size on.
 SEGMENT_BYTES = 8 << 20
 
 MOST_WAITING_BYTES = 64 << 20

@@ -1,4 +1,4 @@
-"""``WriteQueue``: items waiting for the background thread, and the errors of writing them.
+"""``WriteQueue``: items waiting for the background thread.
 
 All items lie flat in one list, four slots an item: adding one allocates nothing for the garbage
 collector, and columns are slices. Extending the list and cutting off its beginning are atomic, so
@@ -21,7 +21,7 @@ from runhooks import arguments
 from runhooks.errors import DeadlineExceededError, add_note, add_to_message, described, error_text
 from runhooks.events.writing import background
 
-#: If a queue is full: wait until it is written, raise ``queue.Full``, or drop and count the item.
+#: If the queue is full: wait until it is written, raise ``queue.Full``, or drop and count the item.
 OnFull = Literal["wait", "raise", "drop"]
 
 MAX_QUEUE = 500_000  # so many scalars take 56 MB
@@ -119,8 +119,8 @@ class WriteQueue:
         self._set_mark()
 
     def _set_mark(self) -> None:
-        # From this length on `put` calls `_admits`. The limit first: it would replace another
-        # thread's 0.
+        # `put` calls `_admits` from this length on. The limit first: it would replace the 0 of
+        # another thread.
         self._mark = self._limit
         if self._closed or self._errors:
             self._mark = 0
