@@ -1,6 +1,7 @@
 """Checks of arguments: each error names the argument, the rule and the value.
 
-None means "not given" and passes every check but ``given`` and those of several arguments.
+A wrong type is a TypeError, a wrong value a ValueError. None means "not given" and passes every
+check but ``given``, ``stateful`` and those of several arguments.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from typing import Any
 
 
 def exactly_one(**arguments: object) -> None:
-    """Raise ValueError unless exactly one of ``arguments`` is given."""
     given = [f"{name}={value!r}" for name, value in arguments.items() if value is not None]
     if len(given) != 1:
         *names, last = arguments
@@ -23,34 +23,29 @@ def exactly_one(**arguments: object) -> None:
 
 
 def at_least_one(**arguments: object) -> None:
-    """Raise ValueError if none is given."""
     if all(value is None for value in arguments.values()):
         raise ValueError(f"{' or '.join(arguments)} must be given, got neither")
 
 
 def given(**arguments: object) -> None:
-    """Raise TypeError for any that is None."""
     for name, value in arguments.items():
         if value is None:
             raise TypeError(f"{name} must be given, got None")
 
 
 def positive(**arguments: Any) -> None:
-    """Raise TypeError for any that is not a number, ValueError if not above 0."""
     for name, value in _numbers(Real, "number", arguments):
         if not value > 0:
             raise ValueError(f"{name} must be above 0, got {value!r}")
 
 
 def not_negative(**arguments: Any) -> None:
-    """Raise TypeError for any that is not a number, ValueError if below 0."""
     for name, value in _numbers(Real, "number", arguments):
         if not value >= 0:
             raise ValueError(f"{name} must not be negative, got {value!r}")
 
 
 def whole(least: float = 1, /, **arguments: Any) -> None:
-    """Raise TypeError for any that is not a whole number, ValueError if below ``least``."""
     for name, value in _numbers(Integral, "whole number", arguments):
         if value < least:
             rule = "not be negative" if least == 0 else f"be above {least - 1:g}"
@@ -65,14 +60,12 @@ def steps(least: float = 1, /, **arguments: Any) -> None:
 
 
 def finite(**arguments: Any) -> None:
-    """Raise TypeError for any that is not a number, ValueError if not finite."""
     for name, value in _numbers(Real, "number", arguments):
         if not math.isfinite(value):
             raise ValueError(f"{name} must be finite, got {value!r}")
 
 
 def stateful(**arguments: object) -> None:
-    """Raise TypeError for any, even None, without these two methods."""
     for name, value in arguments.items():
         for method in ("state_dict", "load_state_dict"):
             if not callable(getattr(value, method, None)):
@@ -83,21 +76,18 @@ def stateful(**arguments: object) -> None:
 
 
 def function(**arguments: object) -> None:
-    """Raise TypeError for any that is not callable."""
     for name, value in arguments.items():
         if value is not None and not callable(value):
             raise TypeError(f"{name} must be a function, got {value!r}")
 
 
 def instance(kind: type, /, **arguments: object) -> None:
-    """Raise TypeError for any that is not a ``kind``."""
     for name, value in arguments.items():
         if value is not None and not isinstance(value, kind):
             raise TypeError(f"{name} must be a {kind.__name__}, got {value!r}")
 
 
 def directory(**arguments: Any) -> None:
-    """Raise TypeError for any that is not a path, ValueError if it is empty."""
     for name, value in arguments.items():
         if value is not None and not isinstance(value, str) and not hasattr(value, "__fspath__"):
             raise TypeError(f"{name} must be a str or a Path, got {value!r}")

@@ -1,7 +1,6 @@
 """The time: ``monotonic()`` for intervals, ``wall()`` for time stamps, both in seconds.
 
-A test can replace both with ``use``, or by replacing ``time.time``, from the next time on that a
-timer is asked.
+A test can replace both with ``use``, or by replacing ``time.time``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``lazily``: names of a package whose modules are imported when they are first used."""
+"""Packages whose modules are imported when they are first used."""
 
 from __future__ import annotations
 
@@ -25,11 +25,8 @@ def lazily(
 
     Its names stand in its stub, the ``.pyi`` file: a line ``from module import name as name`` each.
 
-    Args:
-        package: Its name.
-        modules: Modules of the package that are attributes, but not in ``__all__``.
-        beside: Modules to which the error of a missing name points, if they have it.
-        elsewhere: Returns what else to say of a missing name.
+    ``modules``: those that are attributes, but not in ``__all__``. ``beside``: modules to which the
+    error of a missing name points, if they have it. ``elsewhere``: returns what else to say of it.
     """
     own = sys.modules[package]
     stub = Path(own.__file__ or "").with_suffix(".pyi").name

@@ -1,4 +1,4 @@
-"""Text for messages: suggestions for a mistyped name, and articles."""
+"""Suggestions for a mistyped name, and articles."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 
 
 def nearest(name: str, known: Iterable[str]) -> list[str]:
-    """Return at most three others of ``known`` that resemble ``name``, contain it or are in it."""
+    """Return at most three others of ``known``."""
     import difflib  # slow to import
 
     by_lower = {it.lower(): it for it in known if it != name}
@@ -21,7 +21,6 @@ def did_you_mean(near: Collection[str]) -> str:
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """``did_you_mean`` for the nearest names."""
     return did_you_mean(nearest(name, known))
 
 

@@ -1,7 +1,4 @@
-"""Event files: their format, writing them in the background, and reading them.
-
-Only scalars are encoded here, column by column; ``runhooks.summary`` encodes all other kinds.
-"""
+"""Event files; ``runhooks.summary`` encodes all kinds but scalars."""
 
 from runhooks.lazy import lazily
 

@@ -1,4 +1,4 @@
-"""Where runs are: a path on this machine, or the URL of a folder in a store."""
+"""Where runs are: a path, or the URL of a folder in a store."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def local_path(**named: Any) -> str:
 
 
 def identity(place: str) -> str:
-    """Return a text that is the same for all spellings of one place."""
+    """Return the same text for all spellings of one place."""
     return normal(place) if is_url(place) else os.path.realpath(place)
 
 
 def inside(place: str | os.PathLike[str], *names: str) -> str:
-    # Not a Path, which would turn gs:// into gs:/.
+    # A Path would turn gs:// into gs:/.
     text = os.fspath(place)
     return joined(text, *names) if is_url(text) else os.path.join(text, *names)  # noqa: PTH118
 
@@ -55,7 +55,6 @@ def rank_folder(directory: str | os.PathLike[str]) -> str | os.PathLike[str]:
 
 
 def is_elsewhere(file: FileIO, path: Path) -> bool:
-    """Return whether ``file``, from ``path``, was deleted or moved."""
     try:
         return not os.path.samestat(os.fstat(file.fileno()), path.stat())
     except OSError:
@@ -63,7 +62,6 @@ def is_elsewhere(file: FileIO, path: Path) -> bool:
 
 
 def refuse_deleted(file: FileIO, path: Path) -> None:
-    """Raise FileNotFoundError if ``file``, opened at ``path``, was deleted."""
     # The first look is cheap, but some file systems count no links at all.
     if not os.fstat(file.fileno()).st_nlink and is_elsewhere(file, path):
         reason = (

@@ -1,4 +1,4 @@
-"""The processes of one training, which agree through a key-value store; adapters: ``engines/``."""
+"""The processes of one training; adapters: ``engines/``."""
 
 from runhooks.ranks.group import (
     AloneGroup,

@@ -1,9 +1,9 @@
 """``Decisions``: what all ranks of a group do before the same run, agreed beside their loops.
 
-A rank *proposes* to rank 0, which tells all. Each freezes its loop at the next boundary between
-two runs, *then* reads which run the loop has begun last, and tells rank 0. The decision holds
-before the run after the largest of these: a loop may have begun one run since its number was read,
-but not two, as it looks at ``frozen`` after it has set ``begun``.
+A rank *proposes* to rank 0, which tells all. Each freezes its loop between two runs, *then* reads
+which run it has begun last, and tells rank 0. The decision holds before the run after the largest
+of these: a loop may have begun one run since its number was read, but not two, as it looks at
+``frozen`` after it has set ``begun``.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _ABORTED_SECS = 5.0  # that a loop has after an abort
 
 
 class Decision(NamedTuple):
-    """What all ranks do before run number ``run``, counted from 1, as ``rank`` has proposed."""
+    """What all ranks do before ``run``, counted from 1, as ``rank`` has proposed."""
 
     run: int
     kind: str
@@ -49,10 +49,7 @@ class Decision(NamedTuple):
 
 
 class Proposals:
-    """What is proposed to rank 0: one is open until all have told what run they have begun.
-
-    Of the proposals of a stop the first counts.
-    """
+    """What is proposed to rank 0: one is open until all have told what run they have begun."""
 
     def __init__(self, size: int, exchange: Exchange) -> None:
         self._size = size
@@ -78,7 +75,7 @@ class Proposals:
         self._open_next()
 
     def take_begun(self, rank: int, number: int, run: int) -> None:
-        """Take the last run of ``rank``, read since it has heard of ``number``."""
+        """Take the last run of ``rank``, read after it has heard of ``number``."""
         if number != self._number:
             return
         self._begun[rank] = run
@@ -102,12 +99,12 @@ class Decisions:
     The ear of the exchange and a thread that speaks work beside the loop, without collectives.
 
     Attributes:
-        begun: The number of the run that the loop has begun last.
-        runs: How many runs the loop has made.
+        begun: The run that the loop has begun last.
+        runs: How many it has made.
         is_inside: Whether it is in the next one.
         frozen: Whether the loop, once it has set ``begun``, must call ``due``.
-        stop_at: The run before which all ranks stop; None: that is not decided.
-        heard_at: When this rank heard that they are to stop, by the monotonic clock.
+        stop_at: The run before which all ranks stop; None: not decided.
+        heard_at: When this rank heard of the stop, by the monotonic clock.
     """
 
     def __init__(self, group: Group) -> None:
@@ -260,7 +257,7 @@ class Decisions:
             self._group.fail(cause, rank)
 
     def _take_failure(self, error: Exception | None) -> None:
-        """Let the loop raise ``error``; None: it raises its own."""
+        """Let the loop raise ``error``, or its own."""
         if error is None:
             return
         with self._changed:

@@ -31,9 +31,9 @@ class Exchange:
     """One rank's part in the exchange of a training, whose keys begin with ``place``.
 
     Attributes:
-        failure: That of a rank, which may be this one, or of the store: nothing is told any more.
+        failure: Of a rank, which may be this one, or of the store: nothing is told any more.
         is_attended: Whether this rank listens all the time.
-        at_failure: Called with the error to raise here: None if this rank tells of its own.
+        at_failure: Called with the error to raise here; None: this rank tells of its own.
     """
 
     def __init__(self, store: RankStore, place: str) -> None:
@@ -47,7 +47,7 @@ class Exchange:
             _NOTHING: lambda rank: None,
         }
         self._order = threading.RLock()  # of what rank 0 takes and tells
-        self._changed = threading.Condition()  # nobody asks the store meanwhile
+        self._changed = threading.Condition()  # not held while the store is asked
         self._needs: set[str] = set()
         self._ear: threading.Thread | None = None
         self._waits_in_store = False
@@ -130,15 +130,15 @@ class Exchange:
     def fail(self, rank: int, cause: str) -> None:
         """Tell all ranks that ``rank`` has failed. The first failure counts.
 
-        Who comes later tells of the first, too, whose teller may have died meanwhile. No lock is
-        held: the collector may drop a session, which tells of it, wherever it runs.
+        Who comes later tells of the first, too, whose teller may have died. No lock is held: the
+        collector may drop a session, which tells of it, wherever it runs.
         """
         said = json.dumps([_FAILED, rank, cause, self._store.rank])
         first, entry = self._set_once(_FAILED, said), 0
         while True:
             entry = max(entry, self._heard) + 1
             is_written = self._set_once(f"log/{entry}", first) == first
-            # Else all have heard of another entry there, which was trimmed meanwhile.
+            # Else all have heard of another entry, since trimmed.
             if is_written and (self._heard < entry or self.failure is not None):
                 break
         self._push(*json.loads(first))
@@ -172,7 +172,7 @@ class Exchange:
             self.release(_BYES)
 
     def lose(self, error: Exception) -> None:
-        """End the exchange, as the store cannot be used."""
+        """End the exchange: the store cannot be used."""
         with self._changed:
             self._is_lost = True
         self._end(error)
@@ -258,7 +258,7 @@ class Exchange:
 
     def _raised(self) -> Exception:
         assert self.failure is not None
-        if isinstance(self.failure, PeerFailedError):  # one for each who raises it
+        if isinstance(self.failure, PeerFailedError):  # one for each caller
             return PeerFailedError(self.failure.rank, self.failure.cause)
         return self.failure
 

@@ -1,4 +1,4 @@
-"""``Group``: the processes of one training, what they do together, and the current one."""
+"""``Group``, its implementations in one process, and the current one."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _T = TypeVar("_T")
 class Group(RankStore):
     """The processes of one training, and what they do together through their store.
 
-    Any thread may call any method, and none uses the framework's collective operations. Every wait
-    except that of ``listen`` ends: with the result, ``PeerFailedError`` if a rank has failed,
-    ``UnavailableError`` if the store does not answer for ``silence_secs`` or this process is a
-    fork, or ``DeadlineExceededError``.
+    Any thread may call any method; none uses collective operations. Every wait except that of
+    ``listen`` ends: with the result, ``PeerFailedError`` if a rank has failed, ``UnavailableError``
+    if the store does not answer for ``silence_secs`` or this process is a fork, or
+    ``DeadlineExceededError``.
 
     Attributes:
         chief: The rank that writes event files and logs and commits checkpoints.
-        barrier_secs: The default time in seconds that ranks wait for each other.
-        error: What has failed on this rank beside its loop; None if nothing has.
-        exchange: What the ranks of this training tell each other.
+        barrier_secs: The default seconds that ranks wait for each other.
+        error: What has failed on this rank beside its loop, or None.
+        exchange: What the ranks tell each other.
     """
 
     #: Whether a run is one program of all ranks, so that all must ask for the same in it.
@@ -53,7 +53,7 @@ class Group(RankStore):
         return self.rank == self.chief
 
     def start_training(self) -> None:
-        """Begin a new training on all ranks, without earlier keys and failures."""
+        """Begin a training on all ranks, without earlier keys and failures."""
         self.exchange.close()
         self._training += 1
         self.error = None
@@ -95,13 +95,12 @@ class Group(RankStore):
         Args:
             name: What the ranks do; each calls it equally often under that name.
             value: What this rank contributes.
-            conclude: Called on rank 0 with the values, in the order of the ranks. Each rank reads
-                the text that it returns.
+            conclude: Called on rank 0 with the values, in the order of the ranks.
             timeout_secs: None: ``barrier_secs``.
 
         Raises:
-            DeadlineExceededError: Ranks are missing; it names them.
-            Exception: As the class says; on rank 0 also whatever ``conclude`` raises.
+            DeadlineExceededError: It names the ranks that are missing.
+            Exception: As the class says; on rank 0 also what ``conclude`` raises.
         """
         arguments.instance(str, name=name, value=value)
         arguments.not_negative(timeout_secs=timeout_secs)
@@ -111,12 +110,12 @@ class Group(RankStore):
         return self._meetings.agree(name, value, conclude, secs)
 
     def total(self, name: str, numbers: Mapping[str, float], at: str) -> dict[str, float]:
-        """Return the sums of the numbers of all ranks by their names, once all have called it.
+        """Return the sums of the numbers of all ranks by name, once all have called it.
 
         A name that not all ranks have is left out. Each rank gets the same bits.
 
-        ``at``: where the program is, such as "at step 3", which all ranks have to say. Raises
-        RuntimeError, which names two of them, if they do not; otherwise as ``agree``.
+        Raises RuntimeError, which names two ranks, if their ``at``, such as "at step 3", differs;
+        otherwise as ``agree``.
         """
         found = json.loads(self.agree(name, json.dumps([at, numbers]), _added))
         if "differing" in found:
@@ -241,12 +240,12 @@ _finders: list[Callable[[], Group | None]] = []
 
 
 def find_group_with(find: Callable[[], Group | None]) -> None:
-    """Ask ``find`` for the group of this process; it returns None if it has none."""
+    """Ask ``find`` for the group of this process, if any."""
     _finders.append(find)
 
 
 def current_group() -> Group:
-    """Return the group of this process: of ``torch.distributed`` or ``jax.distributed``.
+    """Return the group of ``torch.distributed`` or ``jax.distributed``.
 
     An ``AloneGroup`` if neither is initialized, or has one process.
     """
@@ -258,7 +257,7 @@ def current_group() -> Group:
 
 @contextmanager
 def entered(group: Group) -> Iterator[None]:
-    """Make ``group`` the current group of this thread inside the ``with`` block."""
+    """Make ``group`` the current group of this thread in the block."""
     before, _entered.group = _entered.group, group
     try:
         yield

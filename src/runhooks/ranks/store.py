@@ -1,4 +1,4 @@
-"""``RankStore``: the key-value store that the processes of one training share, and who asks it."""
+"""The key-value store that the processes of one training share, and who asks it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from runhooks.errors import UnavailableError
 
 _T = TypeVar("_T")
 
-_LOOKS = 10  # within the limit: a process that was stopped has missed only one
+_LOOKS = 10  # a process that was stopped misses only one
 
 
 class Requests:
-    """Asks a store, which may be frozen or cut off, in one thread for all others.
+    """Asks a store, which may be frozen, in one thread for all others.
 
     No lock is held, as the collector may drop a session, which tells of it, wherever it runs.
     """
@@ -31,7 +31,7 @@ class Requests:
         self._lines: list[_Line] = []  # of which the first is used
 
     def answer(self, secs: float, act: Callable[..., _T], *args: Any) -> _T:
-        """Return ``act(*args)``; UnavailableError if the store answers nobody for ``secs``."""
+        """Return ``act(*args)``; UnavailableError if nobody is answered for ``secs``."""
         line = self._lines[0] if self._lines else self._started()
         if threading.get_ident() == line.thread:
             return act(*args)
@@ -97,16 +97,16 @@ class _Line:
 class RankStore(ABC):
     """What one rank asks of the store of its runtime.
 
-    An adapter implements the abstract methods, and the others if its runtime has a better way. They
+    An adapter implements the abstract methods, and others if its runtime has a better way. They
     raise ``UnavailableError`` when the store is gone. One thread makes all requests but those of
     ``enter``, ``store_listen`` and ``store_pop``, which may wait: another calls these.
 
     Attributes:
         rank: The number of this process, from 0, of ``size``.
-        grace_secs: The seconds that this rank has, after another has failed, to leave its work,
-            before the runtime is aborted and finally the process is ended.
+        grace_secs: The seconds that this rank has to leave its work after another has failed. Then
+            the runtime is aborted, and the process ended.
         silence_secs: The seconds after which a process without a sign of life, or a store without
-            an answer, counts as failed.
+            an answer, has failed.
     """
 
     #: What the runtime is called in messages.
@@ -148,8 +148,8 @@ class RankStore(ABC):
     def enter(self, inbox: str) -> None:  # noqa: B027
         """Wait until ``has_entered``.
 
-        In the queue ``inbox`` rank 0 gets, of a rank that comes, its number, 0, "hello" and a word
-        for ``welcome``.
+        In the queue ``inbox`` rank 0 gets, of each rank, its number, 0, "hello" and a word for
+        ``welcome``.
         """
 
     def welcome(self, word: str) -> None:  # noqa: B027
@@ -173,11 +173,11 @@ class RankStore(ABC):
 
     @abstractmethod
     def store_add(self, key: str) -> int:
-        """Atomically add 1 to ``key``, which begins with 0, and return the sum."""
+        """Atomically add 1 to ``key``, at first 0, and return the sum."""
 
     @abstractmethod
     def store_listen(self, key: str) -> str:
-        """Return the value of ``key`` once it is set, without asking again and again."""
+        """Return the value of ``key`` once it is set, without polling."""
 
     def store_peek(self, keys: Sequence[str]) -> list[str | None]:
         """``store_get`` several keys; nobody may wait for one of them."""
@@ -188,7 +188,7 @@ class RankStore(ABC):
         self.store_set(f"{key}/{self.store_add(f'{key}/last')}", value)
 
     def store_pop(self, key: str) -> str:
-        """Take the first value of the queue ``key``, once there is one; one rank does."""
+        """Take the first value of the queue ``key``, once there is one. One rank calls it."""
         place = f"{key}/{self._popped[key] + 1}"
         value = self.store_listen(place)
         self._popped[key] += 1

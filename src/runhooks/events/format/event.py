@@ -1,7 +1,4 @@
-"""``Event``: one record of an event file, and ``SessionLog``, an entry on a session.
-
-Format: TensorFlow's ``event.proto``.
-"""
+"""``Event`` and ``SessionLog``. Format: TensorFlow's ``event.proto``."""
 
 from __future__ import annotations
 
@@ -40,10 +37,9 @@ class SessionStatus(IntEnum):
 
 
 class SessionLog(NamedTuple):
-    """An entry on the life of a session, for ``FileWriter.add_session_log(session_log, step)``.
+    """An entry on the life of a session, for ``FileWriter.add_session_log``.
 
-    ``START`` at step n makes readers drop the points that earlier sessions wrote from step n on.
-    ``checkpoint_path`` is what was saved or restored, ``msg`` any text.
+    ``checkpoint_path``: what was saved or restored.
     """
 
     status: int = SessionStatus.STATUS_UNSPECIFIED
@@ -69,7 +65,7 @@ class SessionLog(NamedTuple):
 class Event(NamedTuple):
     """One record of an event file: a time in seconds since the epoch, a step, and one other field.
 
-    A message is bytes, or an object that is serialized when the event is written.
+    A message that is not bytes is serialized when the event is written.
     """
 
     wall_time: float

@@ -1,7 +1,7 @@
 """Reading and writing the fields of Protocol Buffers messages.
 
-A message is the concatenation of its fields, which the ``*_field`` functions return. ``as_*`` raise
-ValueError if the field was sent as another type. Format: protobuf.dev/programming-guides/encoding.
+A message is the concatenation of its fields. ``as_*`` raise ValueError if the field was sent as
+another type. Format: protobuf.dev/programming-guides/encoding.
 """
 
 from __future__ import annotations
@@ -112,7 +112,6 @@ def as_float(value: int | bytes) -> float:
 
 
 def varint(value: int) -> bytes:
-    """Return ``value`` in base 128, low digits first."""
     if 0 <= value < 0x80:
         return bytes((value,))
     value = operator.index(value)  # it may be NumPy's

@@ -34,7 +34,6 @@ def crc32c(data: bytes) -> int:
 
 
 def masked(crc: _Crc) -> _Crc:
-    """Return ``crc``, one or an array of uint32, as records store it."""
     rotated: Any = crc >> 15 | crc << 17
     result: _Crc = (rotated + _MASK) & 0xFFFFFFFF
     return result
@@ -42,10 +41,7 @@ def masked(crc: _Crc) -> _Crc:
 
 @functools.cache
 def contributions(distance: int) -> NDArray[np.uint32]:
-    """Return what each byte adds to a CRC if ``distance`` bytes follow it: ``[256]``.
-
-    A CRC is affine over GF(2): it is that of the bytes with some set to zero, xor what those add.
-    """
+    """Return what each byte adds, by xor, to a CRC if ``distance`` bytes follow it: ``[256]``."""
     zeros = bytes(distance)
     nothing = crc32c(b"\0" + zeros)
     table = np.zeros(256, np.uint32)
@@ -66,7 +62,6 @@ _LENGTH = struct.Struct("<Q")
 
 
 def check_of(content: bytes) -> bytes:
-    """Return the masked CRC of ``content``, 4 bytes."""
     return masked(crc32c(content)).to_bytes(4, "little")
 
 
@@ -79,7 +74,7 @@ def frame(payload: bytes) -> bytes:
 
 
 def payload_length(data: bytes | bytearray | memoryview, at: int = 0) -> int | None:
-    """Return the length in the header at byte ``at``; None if none is there."""
+    """Return the length in the header at byte ``at``, or None."""
     if at + HEADER_BYTES > len(data):
         return None
     length, check = _HEADER.unpack_from(data, at)
@@ -99,11 +94,8 @@ def complete_records(data: bytes | bytearray | memoryview) -> tuple[int, int]:
 def read_records(file: BinaryIO | RawIOBase, path: str) -> Iterator[bytes]:
     """Yield the payloads of ``file``, open and binary, from its position on.
 
-    A truncated record at the end is left out: the file is then at its beginning, so reading can
-    continue there.
-
-    Raises:
-        DataLossError: A CRC or a length is wrong; it names ``path`` and the offset.
+    A truncated record at the end is left out: the file is then at its beginning. Raises
+    DataLossError, which names ``path`` and the offset, if a CRC or a length is wrong.
     """
     offset = file.tell()
     size = file.seek(0, os.SEEK_END)

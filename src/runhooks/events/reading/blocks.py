@@ -1,4 +1,4 @@
-"""``RecordReader``: the records of one file, block by block, without what is damaged."""
+"""The records of one file, block by block, without what is damaged."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def read_places(path: AnyPath, places: Sequence[tuple[int, int]]) -> list[bytes]
 
 
 def _version_of(path: AnyPath) -> tuple[int, float] | None:
-    """Return what differs once an object was written again; None if only its content tells."""
+    """Return what changes when an object is written again; None if only its content tells."""
     return path.stat() if isinstance(path, StorePath) else None
 
 
@@ -50,7 +50,7 @@ def _size_of(file: _File) -> int:
 
 
 def _opened(path: Path) -> FileIO:
-    # Without blocking: a FIFO would wait for somebody to write.
+    # A FIFO would block until somebody writes.
     file = FileIO(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | _BINARY))
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
@@ -139,8 +139,8 @@ def _walk_few(data: bytes | bytearray, at: int, size: int) -> _Found:
 def _walk_stride(data: bytes | bytearray, at: int, size: int) -> _Found:
     zero = _zeros(data, at, at + _STRIDE)
     likely = _fours(zero)
-    # The zeros of a length end where its CRC begins, but for a few whose CRC begins with a zero:
-    # of these we take the short ones, and leave the others to the walk one by one.
+    # The zeros of a length end where its CRC begins. Of the few whose CRC begins with a zero, the
+    # short ones are taken here, the others one by one.
     likely[3:] &= ~zero[7:] | likely[:-3]
     starts, lengths = _checked(data, at, np.flatnonzero(likely))
     ends = starts + lengths + FRAME_BYTES
@@ -149,7 +149,7 @@ def _walk_stride(data: bytes | bytearray, at: int, size: int) -> _Found:
     chosen = []
     first = 0
     while first < len(starts) and starts[first] == at:
-        # Up to where the next header is not at the end of the record, but inside its payload.
+        # Up to where the next header is inside the payload.
         breaks = starts[first + 1 :] != ends[first:-1]
         last = first + int(breaks.argmax()) if breaks.any() else len(starts) - 1
         chosen.append(np.arange(first, last + 1))
@@ -192,10 +192,7 @@ class Block(NamedTuple):
 
 
 class RecordReader:
-    """Reads the records of the file ``path``, and those that are appended later.
-
-    ``partial``: bytes of a truncated one at the end.
-    """
+    """``partial``: bytes of a truncated record at the end."""
 
     def __init__(self, path: AnyPath) -> None:
         self.path = path
@@ -215,9 +212,9 @@ class RecordReader:
         return sorted(self._passed) + last
 
     def is_replaced(self, path: AnyPath) -> bool:
-        """Return whether there is another file now, at ``path``, or a shorter one, or none."""
+        """Return whether there is another file at ``path`` now, a shorter one or none."""
         self.path = path
-        # An inode tells less: file systems reuse it, and some make it up at each call.
+        # Inodes are reused, and some file systems make them up at each call.
         try:
             if self._version is not None and _version_of(path) == self._version:
                 return False
@@ -293,7 +290,7 @@ class RecordReader:
             self.partial = size - end
             return 0
         if payload_length(_read_at(file, end, HEADER_BYTES)) is None:
-            # Its length is wrong, or it was truncated and the next ones are inside it.
+            # Its length is wrong, or it is truncated and contains the next ones.
             return self._pass_to_next_sound(file, size, BAD_PAYLOAD)
         self.offset = end
         self._pass(begin, end - begin, BAD_PAYLOAD)
@@ -326,7 +323,7 @@ class RecordReader:
         begin = self.offset
         found = _next_sound(file, begin + 1, size) if size - begin > FRAME_BYTES else None
         if found is None:
-            # Not passed: its end may become known when the file has grown.
+            # Not passed: its end may become known later.
             self._tail = Damage(self.path, begin, size - begin, reason)
             return 0
         self.offset = found

@@ -53,8 +53,6 @@ class OtherPoint(NamedTuple):
 
 
 class BlockContents:
-    """The wanted contents of ``block``, in the order in which they were written."""
-
     def __init__(self, block: Block, rows: RowDecoders, metadata: TagMetadata) -> None:
         self.points: list[OtherPoint] = []
         self.logs: list[tuple[int, Point]] = []
@@ -139,8 +137,8 @@ class StoredPoint(NamedTuple):
 class FileContents:
     """The contents of one event file; each session that starts opens a segment.
 
-    ``starts``: the step at which each but the first starts. ``points``: by kind and tag.
-    ``errors``: malformed records whose CRCs are right.
+    ``starts``: the step at which each but the first starts. ``errors``: malformed records whose
+    CRCs are right.
     """
 
     def __init__(self, path: AnyPath, rows: RowDecoders, metadata: TagMetadata) -> None:
@@ -159,7 +157,7 @@ class FileContents:
         return self.records.path
 
     def update(self, skip_unreadable: bool) -> int:
-        """Read new records and return the number of new points."""
+        """Return the number of new points."""
         new = 0
         try:
             for block in self.records.blocks():
@@ -256,7 +254,7 @@ class RunContents:
         self._purge = purge
 
     def update(self, paths: Sequence[AnyPath], skip_unreadable: bool = False) -> int:
-        """Read what is new in ``paths``, sorted, and no other files; return how many points are."""
+        """Go on with ``paths``, sorted, and no other files; return the number of new points."""
         known = {file.path: file for file in self.files}
         self.files = [
             file

@@ -1,4 +1,4 @@
-"""Finding event files: the runs under a path, and the files of each in order."""
+"""Finding the runs under a path, and their event files."""
 
 from __future__ import annotations
 
@@ -27,8 +27,7 @@ class FoundRun(NamedTuple):
 def find_runs(path: AnyPath) -> tuple[dict[str, FoundRun], list[Damage]]:
     """Return the runs in ``path`` by name, in natural order, and unreadable directories.
 
-    No directory is entered twice: what is in ``path`` has its own name, not that of a link. In a
-    store, the files are listed in one go, and are about to be read.
+    No directory is entered twice.
 
     Raises FileNotFoundError if there is nothing, OSError if a store cannot be listed.
     """
@@ -63,7 +62,6 @@ def find_runs(path: AnyPath) -> tuple[dict[str, FoundRun], list[Damage]]:
 
 
 def _leads_back(folder: Path, root: Path) -> bool:
-    """Whether ``folder`` is a link to a directory in ``root``."""
     return folder.is_symlink() and folder.resolve().is_relative_to(root)
 
 

@@ -1,7 +1,7 @@
-"""The fields of one event, the metadata of its values, and the tags that are wanted.
+"""The fields of one event, its metadata, and the tags that are wanted.
 
-Of fields that exclude each other the last counts, as in Protocol Buffers. What parses a message
-raises ValueError if it is malformed. Format: TensorFlow's ``event.proto`` and ``summary.proto``.
+Of fields that exclude each other the last counts. What is malformed raises ValueError. Format:
+TensorFlow's ``event.proto`` and ``summary.proto``.
 """
 
 from __future__ import annotations
@@ -99,7 +99,6 @@ def parse_value(message: bytes, begin: int, end: int) -> ParsedValue:
 
 
 def text_of(content: bytes) -> str:
-    """Return the string ``content``, with bytes that are not UTF-8 escaped."""
     return content.decode(errors="backslashreplace")
 
 
@@ -125,7 +124,7 @@ KINDS = (*dict.fromkeys([*_OF_CONTENT.values(), *_OF_PLUGIN.values()]), _TENSOR)
 
 
 class Metadata(NamedTuple):
-    """The metadata of a tag. ``content``: bytes for the plugin."""
+    """``content``: bytes for the plugin."""
 
     plugin: str = ""
     content: bytes = b""
@@ -198,7 +197,7 @@ class Wanted:
         self._ids: dict[str, int] = {}
 
     def id(self, kind: str, tag: str) -> int:
-        """Return the number of ``tag``, from 0 on; -1 if its points of ``kind`` are not wanted."""
+        """Return the number of ``tag``, or -1 if its points of ``kind`` are not wanted."""
         if self._kinds is not None and kind not in self._kinds:
             return -1
         found = self._ids.get(tag)
@@ -228,7 +227,7 @@ class TagMetadata:
             self._by_tag.setdefault(tag, metadata)
 
     def identify(self, message: bytes, value: ParsedValue) -> tuple[str, Metadata, str | None]:
-        """Return the tag of ``value``, its metadata or that of the tag, and its kind or None."""
+        """Return the tag, the metadata of the value or else of the tag, and the kind or None."""
         tag = "" if value.tag is None else text_of(message[value.tag.begin : value.tag.end])
         metadata = self.of(tag)
         if value.metadata is not None:

@@ -1,4 +1,4 @@
-"""The results of a reader: columns of scalars, points of other kinds, damage, mappings of tags."""
+"""The results of a reader."""
 
 from __future__ import annotations
 
@@ -43,9 +43,8 @@ class Point(NamedTuple):
 class Points(Sequence[Point]):
     """The points of one tag, in the order in which they were written.
 
-    ``steps``: int64 ``[n]``. ``wall_times``: float64 ``[n]``, seconds since the epoch. A point is
-    decoded when it is accessed, which raises OSError if the file is gone, DataLossError if its
-    value is malformed.
+    ``steps``: int64 ``[n]``. ``wall_times``: float64 ``[n]``, seconds since the epoch. Accessing a
+    point decodes it, and raises OSError if the file is gone, DataLossError if it is malformed.
     """
 
     def __init__(
@@ -81,8 +80,6 @@ _MANY = 10
 
 
 class UnknownNameError(KeyError):
-    """A KeyError that lists the known names; its text is made when it is asked for."""
-
     def __init__(self, name: object, noun: str, known: tuple[str, ...]) -> None:
         super().__init__(name, noun, known)
 

@@ -1,4 +1,4 @@
-"""Scalars by the thousand: records of one format as rows of a table, and columns of each tag.
+"""Scalars by the thousand: records of one format as rows, and columns of each tag.
 
 Records of one format differ in time, step, values and, if only one, its tag, but in no length.
 """
@@ -49,7 +49,7 @@ class ScalarRows(NamedTuple):
 
 
 class RowDecoders:
-    """Decodes records of any length, of all runs that are read together."""
+    """Decodes records of all runs that are read together."""
 
     def __init__(self, wanted: Wanted) -> None:
         self.wanted = wanted
@@ -62,9 +62,9 @@ class RowDecoders:
         length: int,
         metadata: TagMetadata,
     ) -> tuple[list[ScalarRows], NDArray[np.int64]]:
-        """Decode ``rows``, the records ``index`` of a block, with ``length`` bytes of payload each.
+        """Return the scalars, and which of the records ``index`` to decode one by one.
 
-        Returns the scalars, and the records to be decoded one by one.
+        ``length``: bytes of payload each.
         """
         formats = self._formats[length]
         found: list[ScalarRows] = []
@@ -117,8 +117,6 @@ class RowDecoders:
 
 
 class ScalarField(NamedTuple):
-    """One scalar of a format, its places in the payload, and the metadata in it."""
-
     tag: str
     tag_at: tuple[int, int]
     number_at: int
@@ -145,7 +143,7 @@ def _scalar_field(payload: bytes, value: ParsedValue, metadata: TagMetadata) -> 
 
 
 class RowFormat:
-    """Where the time, the step, the tags and the numbers are in all payloads like ``payload``."""
+    """The places of what varies in payloads like ``payload``."""
 
     def __init__(
         self, payload: bytes, event: ParsedEvent, scalars: list[ScalarField], wanted: Wanted
@@ -237,7 +235,7 @@ class RowFormat:
     def _verified(
         self, rows: NDArray[np.uint8], constant: NDArray[np.uint32] | np.uint32
     ) -> NDArray[np.bool_]:
-        """Return which of ``rows`` have the right CRC of the payload: bool ``[n]``.
+        """Return which payloads have the right CRC: ``[n]``.
 
         ``constant``: the CRC of the bytes that vary with the tag alone, for each row or for all.
         """
@@ -300,7 +298,7 @@ class _Tags:
         return hashes * _FACTOR
 
     def slots(self, hashes: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Return the slots of tags with ``hashes``, and which of them are known."""
+        """Return the slots, and which of them are known."""
         slots = np.searchsorted(self._hashes, hashes)
         return slots, self._hashes.take(slots) == hashes
 
@@ -319,7 +317,7 @@ _TOGETHER = 1 << 12
 _TYPES = (np.int64, np.int32, np.int64, np.float64, np.float64)
 
 
-# A record that was decoded alone, the number of the tag, the step, the value and the wall time.
+# Record, number of the tag, step, value, wall time.
 SingleScalar: TypeAlias = tuple[int, int, int, float, float]
 
 

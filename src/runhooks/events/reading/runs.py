@@ -1,4 +1,4 @@
-"""``read``: the runs at a path, as ``Runs`` of ``Run``; ``check``: what is wrong with them."""
+"""``read`` and ``check``: the runs at a path, and what is wrong with them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _HPARAMS_TAGS = "_hparams_/*"
 
 
 class Tag(NamedTuple):
-    """A tag: its kind, its number of points, and its metadata; ``plugin`` displays it."""
+    """A tag: its kind, number of points, and metadata; ``plugin`` displays it."""
 
     kind: str
     points: int
@@ -58,7 +58,7 @@ class Run(Exported):
 
     Attributes:
         name: The path relative to what was read, as in TensorBoard; ``.`` if it is the same.
-        path: The directory, or the one event file.
+        path: The directory or the event file.
     """
 
     def __init__(self, name: str, path: AnyPath, contents: RunContents) -> None:
@@ -85,7 +85,7 @@ class Run(Exported):
 
     @property
     def files(self) -> list[AnyPath]:
-        """The event files, in the order in which they are read."""
+        """The event files, in the order of reading."""
         return [file.path for file in self._contents.files]
 
     @cached_property
@@ -161,12 +161,12 @@ class Run(Exported):
 
     @property
     def session_logs(self) -> list[Point]:
-        """The session logs; the value of each point is a ``SessionLog``."""
+        """Points whose values are ``SessionLog`` tuples."""
         return [log for file in self._contents.files for log in file.logs]
 
     @property
     def graph(self) -> bytes | None:
-        """The last graph that was written, the bytes of a GraphDef message, or None.
+        """The bytes of the last GraphDef, or None.
 
         Raises OSError if the file is gone, DataLossError if it was replaced.
         """
@@ -175,16 +175,16 @@ class Run(Exported):
 
     @property
     def damages(self) -> list[Damage]:
-        """The records that could not be read, damaged or malformed."""
+        """The damaged or malformed records, and the files that cannot be read."""
         files = self._contents.files
         return [damage for file in files for damage in sorted(file.records.damages + file.errors)]
 
     def update(self) -> int:
         """Read what was added since, and return the number of new points.
 
-        A file that was replaced, or is shorter than before, is read again: all its points count as
-        new. Columns that were returned before stay as they are. A file that cannot be read is
-        listed in ``damages`` until it can.
+        All points of a file that was replaced, or is shorter than before, count as new. Columns
+        that were returned before stay as they are. A file that cannot be read is in ``damages``
+        until it can.
 
         Raises FileNotFoundError if the directory is gone, OSError if the run is one file that
         cannot be read.
@@ -219,7 +219,7 @@ class Runs(NameMapping[Run], Exported):
 
     @property
     def only(self) -> Run:
-        """The only run. Raises ValueError, naming the runs, if there is not exactly one."""
+        """The only run. Raises ValueError if there is not exactly one."""
         if len(self) != 1:
             names = ", ".join(map(repr, self)) or "none"
             raise ValueError(f"{str(self.path)!r} must hold exactly one run, found {names}")
@@ -227,14 +227,11 @@ class Runs(NameMapping[Run], Exported):
 
     @property
     def damages(self) -> list[Damage]:
-        """The records of all runs, and the directories, that could not be read."""
+        """The damages of all runs, and the directories that cannot be read."""
         return [*self._unreadable, *(d for run in self.values() for d in run.damages)]
 
     def update(self) -> int:
-        """Read what was added since, in new runs too, and return the number of new points.
-
-        Runs that are gone are dropped. Otherwise as ``Run.update``.
-        """
+        """As ``Run.update``, in new runs too; those that are gone are dropped."""
         found, self._unreadable = find_runs(self.path)
         self._values = {
             name: self._values.get(name)
@@ -263,22 +260,20 @@ def read(
     """Return the runs found in ``path``, by name.
 
     Every CRC is verified. Damaged records, and files that cannot be read, are skipped and listed in
-    ``damages``.
+    ``damages``. Hyper-parameters are always decoded.
 
     Args:
         path: An event file, a run directory, or a directory above runs.
-        tags: Names or shell patterns (``loss*``) of the tags to decode; None: all. A name with
-            brackets, such as ``w[0]``, also matches itself. Runs without a match have no tags, but
-            for those of hyper-parameters, which are always decoded.
-        kinds: The kinds to decode, of those at ``Run``; None: all. ``hparams`` is always one.
-        purge: Whether to drop points that a later session repeated after restarting at an earlier
-            step.
+        tags: Names or shell patterns (``loss*``) of the tags to decode; None: all. ``w[0]`` also
+            matches itself. Runs without a match are included.
+        kinds: The kinds to decode, of those at ``Run``; None: all.
+        purge: Whether to drop points that a later session repeated.
 
     Raises:
         FileNotFoundError: There is nothing at ``path``.
         ValueError: A kind is unknown.
         OSError: ``path`` is a file that cannot be read, or is in a store that does not answer.
-        DataLossError: ``path`` is a file without a single event.
+        DataLossError: ``path`` is a file without events.
     """
     wanted = Wanted(_with(_HPARAMS_TAGS, tags), _with(HPARAMS, kinds))
     runs = Runs(path_of(place(path=path)), wanted, purge)
@@ -309,10 +304,9 @@ class Fold(NamedTuple):
 class FileReport(NamedTuple):
     """The state of one event file.
 
-    ``run``: the name of its run. ``path``, ``size``: the file, and its bytes. ``records``: how many
-    are sound. ``partial``: bytes of a truncated last record, which is still being written or was
-    when its writer died. ``damages``: stretches that cannot be read. ``errors``: records whose CRCs
-    are right but whose content is malformed. ``folds``: curves that go back.
+    ``size``: in bytes. ``records``: how many are sound. ``partial``: bytes of a truncated last
+    record, perhaps still being written. ``damages``: stretches that cannot be read. ``errors``:
+    malformed records whose CRCs are right.
     """
 
     run: str
@@ -331,10 +325,10 @@ class FileReport(NamedTuple):
 
 
 def check(path: str | os.PathLike[str]) -> list[FileReport]:
-    """Verify every CRC of every record at ``path``, as for ``read``, and decode all values.
+    """Verify every CRC at ``path``, decode all values, and return a report for each file.
 
-    Returns a report for each file, in the order in which the files are read, and then one for each
-    directory that cannot be read. Raises FileNotFoundError if there is nothing at ``path``.
+    Directories that cannot be read are last. Raises FileNotFoundError if there is nothing at
+    ``path``.
     """
     reports = []
     rows = RowDecoders(Wanted())

@@ -1,4 +1,4 @@
-"""``stream``: the points of event files one by one."""
+"""``stream``: points one by one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from runhooks.events.reading.rows import RowDecoders, ScalarColumns
 from runhooks.events.reading.values import decode_message
 from runhooks.stores.path import AnyPath, path_of
 
-POLL_SECS = 0.5  # until somebody looks for new points again
+POLL_SECS = 0.5
 
 
 class StreamPoint(NamedTuple):
@@ -49,12 +49,10 @@ def stream(
 ) -> Iterator[StreamPoint]:
     """Yield the points in ``path``, run by run, in the order of the files, without keeping them.
 
-    Damaged or malformed values and unreadable files are skipped; points that a later session
-    repeated are not. ``path``, ``tags`` and ``kinds`` are as for ``read``, but session logs are
-    included only if ``"session_log"`` is among the kinds. With ``follow`` it continues forever,
-    checking for new points and runs twice a second. Replaced files are read again.
-
-    Raises FileNotFoundError, ValueError and OSError as ``read``.
+    Arguments, and FileNotFoundError, ValueError and OSError, are as for ``read``, but session logs
+    need ``"session_log"`` among the kinds. What cannot be read is skipped; points that a later
+    session repeated are not. With ``follow`` it continues forever, checking for new points and runs
+    twice a second. Replaced files are read again.
     """
     reader = StreamReader(path_of(place(path=path)), Wanted(tags, kinds))
     return _stream(reader, follow)

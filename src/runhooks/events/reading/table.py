@@ -32,7 +32,6 @@ def json_number(value: float) -> float | str:
 
 
 def json_value(value: Any) -> Any:
-    """Return ``value`` as JSON has it: bytes as base64, floats as ``json_number``."""
     if isinstance(value, float):
         return json_number(value)
     if isinstance(value, np.ndarray):
@@ -68,13 +67,12 @@ def _texts(value: Any) -> Any:
 
 
 class Exported(ABC):
-    """Scalars, by run and tag, that can be exported as a table.
+    """Scalars that can be exported as a table.
 
-    A long table has a row for each point, with the columns run, tag, step, wall_time and value, run
-    by run and tag by tag. A wide table has a row for each step, with the columns run, step and one
-    for each tag: the last value written at that step, or no value (NaN in pandas), also where NaN
-    was written. It raises ValueError if a tag is named ``run`` or ``step``. With ``hparams`` a
-    column ``hparams/<name>`` follows for each hyper-parameter that was read.
+    A long table has a row for each point, with the columns run, tag, step, wall_time and value. A
+    wide table has a row for each step, with the columns run, step and one for each tag: its last
+    value there. It raises ValueError if a tag is named ``run`` or ``step``. With ``hparams`` a
+    column ``hparams/<name>`` follows for each hyper-parameter.
     """
 
     @abstractmethod

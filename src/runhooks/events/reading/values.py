@@ -1,4 +1,4 @@
-"""Decoding the values of a summary, kind by kind, and tensors of all dtypes.
+"""Decoding the values of a summary, and tensors.
 
 What is malformed raises ValueError. Formats: TensorFlow's ``summary.proto``, ``histogram.proto``,
 ``tensor.proto``, ``types.proto``, and the tensors of TensorBoard's plugins.
@@ -41,11 +41,10 @@ from runhooks.events.reading.messages import (
 
 
 class Histogram(NamedTuple):
-    """A histogram: ``counts[i]`` of the numbers are in ``(limits[i - 1], limits[i]]``.
+    """A histogram: ``counts[i]`` of ``num`` numbers are in ``(limits[i - 1], limits[i]]``.
 
-    ``limits`` and ``counts`` are float64 ``[n]``. ``min`` and ``max`` are the least and the largest
-    of ``num`` numbers. ``sum`` and ``sum_squares`` are NaN if they were not written, as by
-    TensorFlow 2.
+    ``limits`` and ``counts`` are float64 ``[n]``. ``sum`` and ``sum_squares`` are NaN if they were
+    not written, as by TensorFlow 2.
     """
 
     min: float
@@ -263,7 +262,6 @@ class ParsedTensor(NamedTuple):
 
 
 def parse_tensor(message: bytes, begin: int, end: int) -> ParsedTensor:
-    """Return the fields of the TensorProto at ``message[begin:end]``. Raises ValueError."""
     dtype, content = 0, None
     shape: tuple[int, ...] = ()
     numbers, strings = list[LocatedField](), list[LocatedField]()
@@ -295,10 +293,7 @@ def _shape(message: bytes, field: LocatedField) -> tuple[int, ...]:
 
 
 def tensor_array(message: bytes, begin: int, end: int) -> NDArray[Any]:
-    """Return the tensor at ``message[begin:end]``; strings as an object array of bytes.
-
-    bfloat16 and float8 become float32.
-    """
+    """Return strings as an object array of bytes, bfloat16 and float8 as float32."""
     tensor = parse_tensor(message, begin, end)
     if tensor.dtype == _STRING:
         strings = np.empty(len(tensor.strings), object)
@@ -328,7 +323,6 @@ def _widened(dtype: int, flat: NDArray[Any]) -> NDArray[Any]:
 
 @functools.cache
 def _float8_e4m3fn() -> NDArray[np.float32]:
-    """Return the number for each byte: 4 bits of exponent, 3 of mantissa."""
     exponents, mantissas = np.divmod(np.arange(128), 8)
     least = np.ldexp(mantissas.astype(np.float32), -9)
     numbers = np.where(exponents, np.ldexp(1 + mantissas / 8, exponents - 7), least)

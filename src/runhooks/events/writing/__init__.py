@@ -1,1 +1,1 @@
-"""Writing event files in the background."""
+"""Writing event files."""

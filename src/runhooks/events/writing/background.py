@@ -23,23 +23,21 @@ from typing import Protocol
 from runhooks import clock
 from runhooks.errors import call_all, error_text
 
-#: Seconds from scheduling to writing, unless there is a hurry: many small writes become one.
+#: From scheduling to writing, unless there is a hurry: many small writes become one.
 LINGER_SECS = 0.2
 
-# For a worker although the time is over: it may have nothing to do.
+# When the time is over: a worker may have nothing to do.
 _LEAST_SECS = 0.05
 
-#: Seconds that SIGTERM waits, less than the grace period of usual supervisors.
+#: For SIGTERM, less than usual supervisors give.
 GRACE_SECS = 5
 
 _logger = logging.getLogger("runhooks")
 
 
 class Worker(Protocol):
-    """An object with work for the background thread."""
-
     def work(self) -> None:
-        """Do all the work there is; keep its errors for the next caller."""
+        """Do all the work; keep its errors for the next caller."""
 
     def flush(self, timeout: float | None = None) -> None:
         """Return when all the work is done; raise its errors."""
@@ -100,7 +98,7 @@ class _Background:
                 for worker in self._next():
                     worker.work()
         finally:
-            # Somebody has raised an exception in this thread to end it.
+            # An exception was raised in this thread to end it.
             self._thread = None
             for worker in self._living():
                 self.schedule(worker, hurry=True)
@@ -124,7 +122,6 @@ class _Background:
     def end_all(
         self, act: Callable[[Worker, float | None], None], timeout: float | None = None
     ) -> None:
-        """Call ``act`` with each worker and the seconds that it has."""
         end = None if timeout is None else clock.monotonic() + timeout
 
         def act_on(worker: Worker) -> None:
@@ -137,8 +134,8 @@ class _Background:
             worker.settle()
 
     def finish(self) -> None:
-        # First in the thread: a handler of SIGTERM can wait for it, but not for the code that it
-        # interrupts. Then, as the thread is about to be cut off, without it.
+        # First in the thread: a handler of SIGTERM can wait for it, but not for what it interrupts.
+        # Then without the thread, which is about to be cut off.
         self.finish_or_log("the process ended")
         self._finished = True
         self.finish_or_log("the process ended")
@@ -186,7 +183,7 @@ def guard(writer: object) -> None:
 
 
 def release(writer: object) -> None:
-    """Stop guarding ``writer``; after the last one our handler is removed."""
+    """After the last writer, remove our handler."""
     _guarded.discard(writer)
     if not _guarded and _is_ours() and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -1,4 +1,4 @@
-"""``EventFile`` and ``StoredFile``, on a disk and in a store, and what writes a queue to them."""
+"""Event files on a disk and in a store, and what writes a queue to them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _first_record() -> bytes:
 
 
 class EventFile:
-    """A new event file in ``logdir``, which is made if missing. Raises OSError, which names it."""
+    """A new event file in ``logdir``, which is made if missing. OSErrors name it."""
 
     waiting = 0
 
@@ -64,10 +64,9 @@ class EventFile:
             raise
 
     def write(self, records: bytes | memoryview) -> None:
-        """Hand ``records``, whole ones, to the operating system.
+        """Hand whole ``records`` to the operating system.
 
-        Raises OSError, which names the file. If the disk is full, the records that fit are in the
-        file and counted in ``size``.
+        If the disk is full, those that fit are in the file and counted in ``size``.
         """
         refuse_deleted(self._file, self.path)
         rest = memoryview(records)
@@ -75,7 +74,7 @@ class EventFile:
             while rest:
                 rest = rest[self._file.write(rest) :]
         except OSError as error:
-            # A truncated record would hide everything that is written after it.
+            # A truncated record would hide what follows.
             written = memoryview(records)[: len(records) - len(rest)]
             self.size += complete_records(written)[1]
             self._file.truncate(self.size)
@@ -98,10 +97,9 @@ class EventFile:
         self._file.close()
 
 
-#: Bytes of a segment from which on it is complete.
+#: A segment is complete from this size on.
 SEGMENT_BYTES = 8 << 20
 
-#: Bytes that may wait for a store that does not answer.
 MOST_WAITING_BYTES = 64 << 20
 
 _SENT_BYTES = 2 * SEGMENT_BYTES  # of one segment, written many times, until it is complete
@@ -109,16 +107,12 @@ _SLOW_SECS = 3.0  # a request that takes longer may have been sent twice
 
 
 class StoredFile:
-    """A new event file in the folder ``logdir`` of a store, which can neither append nor rename.
+    """A new event file in ``logdir``, in a store, as segments: see ``docs/object-stores.md``.
 
-    It is a row of objects, its segments. The last one is written anew, with what is new at its end,
-    until it is large or was sent often: then the next one begins. Each is an event file, and
-    readers that take the files of a directory in the order of their names read them as one.
+    A request whose answer is lost may take effect after those that follow it. So a segment that was
+    hard to write is written again with the same content, and is complete then.
 
-    A request whose answer is lost may take effect later than those that follow it. So a segment
-    that was hard to write is written again with the same content, and is complete then.
-
-    Raises OSError, which names the URL, or ImportError without the library for such URLs.
+    OSErrors name the URL. Raises ImportError without the library for such URLs.
     """
 
     def __init__(self, logdir: str, suffix: str = "") -> None:
@@ -143,7 +137,7 @@ class StoredFile:
 
     @property
     def is_gone(self) -> bool:
-        """Whether it was closed. Who deletes a segment does not stop the next."""
+        """Who deletes a segment does not stop the next."""
         return self._is_closed
 
     @property
@@ -152,7 +146,7 @@ class StoredFile:
         return complete_records(unstored)[0] + complete_records(self._waiting)[0]
 
     def write(self, records: bytes | memoryview) -> None:
-        """Take ``records``, whole ones, and store them once they fill a segment.
+        """Take whole ``records``, and store them once they fill a segment.
 
         Raises OSError if that fails: they are stored later, unless too many wait already.
         """
@@ -224,7 +218,7 @@ class EventSink(Sink):
         self._size = 0
         self._errors: list[BaseException] = []
         self.lost = 0
-        #: Number of records that waited when the last error came.
+        #: Records that waited when the last error came.
         self.waiting = 0
 
     @property
@@ -246,7 +240,6 @@ class EventSink(Sink):
         return self._file is not None and self._file.waiting > 0
 
     def store(self) -> list[BaseException]:
-        """Return the error, if any."""
         if self._file is not None:
             try:
                 self._file.store()
@@ -400,7 +393,7 @@ class StoreQueue(RemoteQueue):
 
     def _write_all(self) -> None:
         super()._write_all()
-        # After an error somebody has to know of it first, or it would be tried for ever.
+        # After an error somebody has to know first, or it would be tried for ever.
         if self._timer is None and self._events.is_waiting and not self._errors:
             wait = max(0.0, self._flush_secs - background.LINGER_SECS)
             self._timer = threading.Timer(wait, self._store_now)

@@ -1,4 +1,4 @@
-"""Scalars as records, one event each: many of them encoded at once, or one by one.
+"""Scalars as records, one event each.
 
 Layout, by the field numbers of TensorFlow's ``event.proto`` and ``summary.proto``:
 
@@ -8,8 +8,8 @@ Layout, by the field numbers of TensorFlow's ``event.proto`` and ``summary.proto
      1 + ...  summary = 5 {value = 1 {tag = 1, simple_value = 2: float, the last 4 bytes}}
      4 bytes  CRC of the payload
 
-Records with tags of one length and steps of one length are copies of templates, in which the
-varying columns are set for all at once, and xored into the CRC by ``contributions``.
+Records with tags of one length and steps of one length are copies of templates, in which varying
+columns are set at once, and xored into the CRC by ``contributions``.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class ScalarTemplates:
         self._places = np.append(self._places, np.array(places, np.intp).T, axis=1)
 
 
-_LENGTHS = 11  # a step of 64 bits has no digit (if it is 0) up to ten
+_LENGTHS = 11  # 0 to 10 digits of a 64-bit step
 _FIRST_OF_LENGTH = np.array([1 << 7 * digits for digits in range(10)], np.uint64)
 
 _Bytes = NDArray[np.uint8]
@@ -129,11 +129,9 @@ class _Columns(NamedTuple):
 
 
 class ScalarRecords:
-    """Encodes many scalars at once, and keeps the templates of their tags."""
-
     def __init__(self) -> None:
         self._templates = ScalarTemplates()
-        # Kept, because allocating memory takes longer than filling it.
+        # Allocating memory takes longer than filling it.
         self._scratch = np.empty(0, np.uint8)
 
     def encode(
@@ -190,7 +188,7 @@ class ScalarRecords:
         out = self._scratch[:size]
         for at, rows in parts:
             length = rows.shape[1]
-            # One element for each place at which a row may begin: they overlap.
+            # Overlapping elements, one for each place at which a row may begin.
             places = np.ndarray((size - length + 1,), f"V{length}", buffer=out, strides=(1,))
             places[ends.take(at) - length] = rows.view(f"V{length}").ravel()
         return out.data

@@ -1,4 +1,4 @@
-"""``WriteQueue``: items waiting for the background thread, and the errors of writing them.
+"""``WriteQueue``: items waiting for the background thread.
 
 All items lie flat in one list, four slots an item: adding one allocates nothing for the garbage
 collector, and columns are slices. Extending the list and cutting off its beginning are atomic, so
@@ -21,20 +21,18 @@ from runhooks import arguments
 from runhooks.errors import DeadlineExceededError, add_note, add_to_message, described, error_text
 from runhooks.events.writing import background
 
-#: ``"wait"``: the caller waits until everything added before is written. ``"raise"``: the call
-#: raises ``queue.Full``. ``"drop"``: the item is not written, but counted.
+#: If the queue is full: wait until it is written, raise ``queue.Full``, or drop and count the item.
 OnFull = Literal["wait", "raise", "drop"]
 
 MAX_QUEUE = 500_000  # so many scalars take 56 MB
 
 MAX_WAITING_BYTES = 256 << 20
 
-#: In the place of a tag: the value is a message.
 MESSAGE: Final = object()
 
 _WIDTH = len(("tag", "value", "step", "wall_time"))
 _BATCH = 1 << 15  # items: no call holds the interpreter for a millisecond
-_LARGE = 1 << 14  # bytes: the sizes of larger messages are added up
+_LARGE = 1 << 14  # bytes: sizes of larger messages are added up
 _REST_SECS = 5.0  # for the rest of the queue, before an error is raised
 _LOOK_SECS = 1.0  # between checks that the background thread is alive
 
@@ -42,10 +40,7 @@ _log = logging.getLogger("runhooks")
 
 
 class Batch(NamedTuple):
-    """Some items of a queue, in order, by column.
-
-    A message has ``MESSAGE`` as its tag; its step and time have no meaning.
-    """
+    """Items by column. A message has the tag ``MESSAGE``; its step and time have no meaning."""
 
     tags: list[Any]
     values: list[Any]
@@ -75,15 +70,15 @@ class Sink(ABC):
         return
 
     def forked(self) -> None:
-        """Leave the place to the parent process."""
+        """Leave it to the parent process."""
         return
 
 
 class WriteQueue:
     """Items to be written to ``sink`` in the background: a ``Worker``.
 
-    An error in the background is raised, once, by the next call that adds, flushes or closes, or
-    logged when there can be none. Any thread or signal handler may call any method.
+    An error is raised, once, by the next call that adds, flushes or closes, or logged when there
+    can be none. Any thread or signal handler may call any method.
     """
 
     def __init__(
@@ -124,8 +119,8 @@ class WriteQueue:
         self._set_mark()
 
     def _set_mark(self) -> None:
-        # The length from which on `put` calls `_admits`. The limit first: it would replace the 0 of
-        # a thread that has come between.
+        # `put` calls `_admits` from this length on. The limit first: it would replace the 0 of
+        # another thread.
         self._mark = self._limit
         if self._closed or self._errors:
             self._mark = 0
@@ -135,7 +130,7 @@ class WriteQueue:
         return self._closed
 
     def put(self, tag: Any, value: Any, step: Any, wall_time: float) -> bool:
-        """Add one item of a ``Batch``; return whether it was, and not dropped.
+        """Add one item of a ``Batch``; return False if it is dropped.
 
         If this raises, it is not written. One that another thread adds during ``close`` may be
         lost; the next call then raises.
@@ -160,10 +155,10 @@ class WriteQueue:
         return True
 
     def hasten(self, flush_secs: float) -> None:
-        """Let items be in the destination after ``flush_secs`` at the latest."""
+        """Have items written after ``flush_secs`` at the latest."""
 
     def flush(self, timeout: float | None = None) -> None:
-        """Return when the operating system, or the store, has all items that were added before.
+        """Return when the operating system, or the store, has all items added before.
 
         Raises DeadlineExceededError after ``timeout`` seconds.
         """
@@ -327,7 +322,6 @@ class WriteQueue:
             _log.warning("%s: %s", when, error_text(error))
 
     def __del__(self) -> None:
-        # No later call will raise them.
         if self._errors:
             self._give_up()
             self._log_errors(f"{self._sink.name} was never closed")
@@ -338,7 +332,7 @@ class WriteQueue:
         waiter: SimpleQueue[None] = SimpleQueue()
         left = math.inf if timeout is None else timeout
         while left > 0:
-            # Each time: a thread that was killed has taken its waiters along.
+            # Each time: a killed thread has taken its waiters along.
             self._waiters.append(waiter)
             background.schedule(self, hurry=True)
             with suppress(Empty):
