@@ -113,14 +113,8 @@ _TENSORS = "tensors"
 class EventAccumulator:
     """The event files of one directory, not of those in it, or one file, after ``Reload``.
 
-    It keeps all points, whatever ``size_guidance`` says. Tags are sorted, and a damaged record is
-    skipped. For all else, use ``events.read``.
-
-    A tag of which a part was written as tensors, as by TensorFlow 2, is among the tensors;
-    ``Scalars``, ``Histograms``, ``Images`` and ``Audio`` have all of its points, too.
-
-    With ``purge_orphaned_data`` a session that restarts at a step drops what was written from that
-    step on before, tensors too.
+    Tags are sorted, and a damaged record is skipped. With ``purge_orphaned_data`` a session that
+    restarts at a step drops what was written from that step on before, tensors too.
     """
 
     def __init__(
@@ -235,7 +229,7 @@ class EventAccumulator:
 def _tensor(message: bytes) -> TensorProto | None:
     content = parse_value(message, 0, len(message)).content
     if content is None or content.number != TENSOR:
-        return None  # a point of the same tag that was written by another writer
+        return None  # of the same tag, by another writer
     parsed = parse_tensor(message, content.begin, content.end)
     array = tensor_array(message, content.begin, content.end)
     is_widened = array.dtype == np.float32  # as bfloat16 is, which NumPy does not have
