@@ -37,7 +37,7 @@ def encode_png(image: NDArray[np.uint8]) -> bytes:
     rows[:, 0] = _UP
     rows[0, 1:] = pixels[0]
     np.subtract(pixels[1:], pixels[:-1], out=rows[1:, 1:])
-    # Filtered rows have runs; else it takes many times as long.
+    # Filtered rows have runs; more takes many times as long.
     deflate = zlib.compressobj(strategy=zlib.Z_RLE)
     data = deflate.compress(rows.data) + deflate.flush()
     chunks = _chunk(b"IHDR", header), _chunk(b"IDAT", data), _chunk(b"IEND", b"")
@@ -397,7 +397,7 @@ _GIF_REPEAT = b"!\xff\x0bNETSCAPE2.0\x03\x01\x00\x00\x00"
 def video_value(
     tag: str, video: Any, frames_per_second: float = 4, axes: str = _VIDEO_AXES
 ) -> Value:
-    """Return videos, side by side in one animated GIF, with the arguments of ``add_video``.
+    """Return videos as for ``SummaryWriter.add_video``, side by side in one animated GIF.
 
     Black ones fill up their number to a power of two. A frame has at most 256 colors and lasts a
     multiple of 1/100 second.

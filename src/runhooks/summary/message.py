@@ -27,14 +27,12 @@ from runhooks.events.format.proto import (
 
 
 def text_tag(tag: Any) -> str:
-
     if not isinstance(tag, str):
         raise TypeError(f"tag must be a str, got {tag!r}")
     return tag
 
 
 def checked_tag(tag: Any) -> str:
-
     text = text_tag(tag)
     if not text:
         raise ValueError("tag must not be empty, got ''")
@@ -42,7 +40,6 @@ def checked_tag(tag: Any) -> str:
 
 
 def step_for(tag: Any, step: Any) -> int:
-
     return checked_step(step, repr(checked_tag(tag)))
 
 
@@ -61,7 +58,6 @@ def checked_step(step: Any, what: object) -> int:
 
 
 def step_or_zero(step: Any, what: object) -> int:
-
     return 0 if step is None else checked_step(step, what)
 
 
@@ -257,7 +253,6 @@ def summary_event(summary: bytes | Message, step: int | None) -> Event:
 
 
 def session_log_event(session_log: Any, step: int | None) -> Event:
-
     if not hasattr(session_log, "status") or not hasattr(session_log, "SerializeToString"):
         raise TypeError(f"session_log must be a SessionLog, got {session_log!r}")
     at = step_or_zero(step, "the session log")

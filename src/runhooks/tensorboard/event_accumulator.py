@@ -105,7 +105,7 @@ class TensorEvent(NamedTuple):
 
 _FLOAT, _DOUBLE = 1, 2
 
-# What types of data are for ``events.read``. Of the plugin of that name, they are tensors.
+# As ``events.read`` says. Of the plugin of that name, they are tensors.
 _KINDS = {"images": "image", "audio": "audio", "histograms": "histogram", "scalars": "scalar"}
 _TENSORS = "tensors"
 
@@ -129,7 +129,7 @@ class EventAccumulator:
         self._contents = RunContents(RowDecoders(Wanted()), purge_orphaned_data)
         self._tags: dict[str, dict[str, str]] | None = None
 
-    def Reload(self) -> Self:  # noqa: N802 (all names are TensorBoard's)
+    def Reload(self) -> Self:  # noqa: N802
         """Read what was written since, and return itself.
 
         Raises:
@@ -156,7 +156,7 @@ class EventAccumulator:
         """Return the numbers of ``tag``. Raises KeyError, as those below, if there is none."""
         self._find("scalars", tag)
         steps, values, wall_times = (column.tolist() for column in self._contents.scalars(tag))
-        # Looking for garbage among many new objects takes five times as long as this.
+        # Looking for garbage takes five times as long as this.
         was_enabled = gc.isenabled()
         gc.disable()
         try:
@@ -232,5 +232,5 @@ def _tensor(message: bytes) -> TensorProto | None:
         return None  # of the same tag, by another writer
     parsed = parse_tensor(message, content.begin, content.end)
     array = tensor_array(message, content.begin, content.end)
-    is_widened = array.dtype == np.float32  # as bfloat16 is, which NumPy does not have
+    is_widened = array.dtype == np.float32  # as bfloat16 is, which NumPy lacks
     return TensorProto(_FLOAT if is_widened else parsed.dtype, array)

@@ -71,7 +71,7 @@ class FileWriter(EventFileWriter):
             walltime = getattr(event, "wall_time", None) or clock.wall()
         step = getattr(event, "step", 0) if step is None else step
         number, seconds = step_and_time(step, walltime)
-        # Of a field that comes twice, the later one counts.
+        # Of a field given twice, the later counts.
         encoded = event.SerializeToString() + proto.double_field(_WALL_TIME, seconds)
         encoded += proto.varint_field(_STEP, number)
         self._add(EncodedEvent(seconds, number, encoded))

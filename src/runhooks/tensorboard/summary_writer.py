@@ -186,7 +186,7 @@ class SummaryWriter(ClosedAtEnd):
     def add_histogram_raw(
         self,
         tag: str,
-        min: float,  # noqa: A002 (the name of the argument is torch's)
+        min: float,  # noqa: A002 (torch's name)
         max: float,  # noqa: A002
         num: float,
         sum: float,  # noqa: A002
@@ -196,7 +196,7 @@ class SummaryWriter(ClosedAtEnd):
         global_step: Any = None,
         walltime: float | None = None,
     ) -> None:
-        """Add a histogram that was counted elsewhere; ``bucket_limits`` are the right edges."""
+        """Add a histogram that is counted; ``bucket_limits`` are the right edges."""
         value = counted_histogram_value(
             tag, min, max, num, sum, sum_squares, bucket_limits, bucket_counts
         )
@@ -240,7 +240,7 @@ class SummaryWriter(ClosedAtEnd):
         close: bool = True,
         walltime: float | None = None,
     ) -> None:
-        """Add a figure of matplotlib, or a list of figures of one size, as an image.
+        """Add a figure of matplotlib, or a list of some of one size, as an image.
 
         ``close``: whether to close it in ``pyplot``. Raises ImportError without matplotlib.
         """
@@ -398,9 +398,9 @@ class SummaryWriter(ClosedAtEnd):
     ) -> None:
         """Add the graph of a module of PyTorch, which runs once, in evaluation mode.
 
-        ``input_to_model``: a tensor or a tuple of arguments. ``verbose``: print the graph. Without
+        ``input_to_model``: a tensor or a tuple of arguments. ``verbose``: print it. Without
         ``use_strict_trace`` the module may return lists and dicts. Raises ImportError without
-        PyTorch or TensorBoard, RuntimeError if the module cannot be traced.
+        PyTorch or TensorBoard, RuntimeError if it cannot be traced.
         """
         try:
             from runhooks.engines.torch.engine import module_graph
