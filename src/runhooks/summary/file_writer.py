@@ -122,7 +122,7 @@ def _queue(logdir: str, options: FileOptions, lazily: bool) -> WriteQueue:
 class FileWriter(QueuedWriter):
     """Writes summaries to an event file in ``logdir``, in the background.
 
-    In one process, all writers of a directory share one file. One with another ``max_queue``,
+    In one process, all writers of a directory share one file. A writer with another ``max_queue``,
     ``filename_suffix`` or ``on_full`` than the default, or ``flush_secs`` below 0.2, has its own,
     unless it is the first. If the file is deleted, calls raise FileNotFoundError until ``reopen``.
 
@@ -351,7 +351,7 @@ class SessionFiles:
     def start(self, session: RawSession, hooks: Iterable[Any]) -> None:
         """Mark where ``session`` resumes, also in directories that come later."""
         self._paths |= {_path_of(it): None for hook in hooks for it in _held_by(hook)}
-        # One that begins anew may be another trial.
+        # One that begins anew may be another trial, and hides nothing.
         has_resumed = session.checkpoint is not None or session.recoveries > 0
         self._session, self._step = session, session.global_step if has_resumed else None
         for path in self._paths:

@@ -169,14 +169,14 @@ def _encode_picture(tag: str, data: tuple[Kept, str | None, bool]) -> bytes:
     pixels = as_pixels("image", tag, batch)
     if grid or "N" not in axes:
         return image_entry(tag, pixels[0])
-    # As tf.summary.image: width and height as text.
+    # As in tf.summary.image: width and height as text, and the files.
     height, width = pixels.shape[1:3]
     strings = (b"%d" % width, b"%d" % height, *map(encode_png, pixels))
     return tensor_entry(tag, encode_strings((len(strings),), strings), _IMAGES)
 
 
 def image_entry(tag: str, pixels: NDArray[np.uint8], encoded: bytes | None = None) -> bytes:
-    """Return an entry of ``[height, width, channels]``, as PNG unless ``encoded``."""
+    """Return an entry of ``[height, width, channels]``: ``encoded``, or as PNG."""
     height, width, channels = pixels.shape
     fields = (
         proto.varint_field(1, height),

@@ -46,7 +46,7 @@ def _graph_of(value: Any) -> Graph:
 
 
 def _single(kind: str, name: str, value: Any) -> Any:
-    """Return ``value``, or the tensor that it names, or ``name`` if it is None."""
+    """Return ``value``, or the tensor that it names, or if it is None, ``name``."""
     what = _what(kind, name)
     if value is None and kind not in ("audio", "text"):
         value = name
@@ -132,7 +132,7 @@ def _summary_op(
 ) -> Tensor:
     """Add an operation that gives the summary of ``make(tag, value)``.
 
-    With a ``family``, the tag is ``family/name``, with the family again in front of the scope.
+    With a ``family``, the tag is ``family/name``, and again ``family`` in front of the scope.
     """
     if collections is not None and (
         isinstance(collections, str) or not isinstance(collections, Iterable)
@@ -277,7 +277,7 @@ def histogram(
     collections: Sequence[str] | None = None,
     family: str | None = None,
 ) -> Tensor:
-    """Return a histogram of numbers, counted on their device.
+    """Return a summary of how numbers are distributed, counted on their device.
 
     Args:
         name: The tag; the leaves of a pytree are tagged ``name/path``.
@@ -443,7 +443,7 @@ def gradient_norms(
     collections: Sequence[str] | None = None,
     family: str | None = None,
 ) -> Tensor:
-    """Return a summary of the Euclidean norms of gradients, computed only when it is written.
+    """Return a summary of the Euclidean norms of gradients.
 
     Args:
         gradients: A tensor that is a pytree of arrays, its name, or a pytree of tensors.

@@ -214,7 +214,7 @@ def mesh_values(
     faces: Any = None,
     config: Mapping[str, Any] | None = None,
 ) -> list[Value]:
-    """Return the parts of a batch of meshes, or without the first axis, of one.
+    """Return the parts of a mesh, or of a batch of them; the first axis may be left out.
 
     Args:
         tag: The parts are tagged ``tag_VERTEX``, ``tag_COLOR`` and ``tag_FACE``.

@@ -417,7 +417,7 @@ def _encode_counted(tag: str, data: tuple[tuple[float, ...], NDArray[Any], NDArr
 def fewer(
     counts: NDArray[Any], limits: NDArray[Any], most: int
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return at most ``most`` counts, of neighbours, and their right edges."""
+    """Return at most ``most`` counts, of neighbours together, and their right edges."""
     together = -(-len(counts) // most)
     first = np.arange(0, len(counts), together)
     last = np.minimum(first + together, len(counts)) - 1

@@ -105,7 +105,7 @@ class TensorEvent(NamedTuple):
 
 _FLOAT, _DOUBLE = 1, 2
 
-# As ``events.read`` says. Of the plugin of that name, they are tensors.
+# Kinds of ``events.read``. Of the plugin of that name, they are tensors.
 _KINDS = {"images": "image", "audio": "audio", "histograms": "histogram", "scalars": "scalar"}
 _TENSORS = "tensors"
 

@@ -90,8 +90,6 @@ class FileWriter(EventFileWriter):
 
 
 class NoFileWriter(FileWriter):
-    """Writes nothing; the directory is not made."""
-
     def _open(self, logdir: str, options: FileOptions, lazily: bool = False) -> None:
         self._logdir, self._options, self._closed = logdir, options, False
         self._file = SharedFile(WriteQueue(_Nowhere()))
