@@ -302,7 +302,7 @@ class SummaryWriter(ClosedAtEnd):
         weights: Any = None,
         walltime: float | None = None,
     ) -> None:
-        """Add a precision-recall curve of at most 127 thresholds, as for ``summary.pr_curve_value``."""
+        """Add a precision-recall curve of at most 127 thresholds, as ``summary.pr_curve_value``."""
         thresholds = min(num_thresholds, _MOST_THRESHOLDS)
         value = pr_curve_value(tag, labels, predictions, thresholds, weights)
         self._add(value, global_step, walltime)
@@ -322,7 +322,7 @@ class SummaryWriter(ClosedAtEnd):
         self._add(values, global_step, walltime)
 
     def add_custom_scalars(self, layout: Mapping[str, Mapping[str, Sequence[Any]]]) -> None:
-        """Add which scalars TensorBoard shows in one chart, as for ``summary.custom_scalars_value``.
+        """Add which scalars TensorBoard shows in one chart, as ``summary.custom_scalars_value``.
 
         ``layout`` has the charts by category, then by title: each is ``["Multiline", tags]`` or
         ``["Margin", [value, lower, upper]]``.
