@@ -1,4 +1,4 @@
-"""Summaries as values: in memory, in JSON lines, and in runs of MLflow and Weights & Biases."""
+"""Writers to memory, JSON lines, MLflow and Weights & Biases."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ class SummaryPoint(NamedTuple):
     """One value that was written.
 
     Attributes:
-        tag: Its tag; empty for a session log.
+        tag: Empty for a session log.
         kind: ``"scalar"``, ``"histogram"`` and so on, or ``"session_log"``.
         step: Its step.
         wall_time: When it was added, in seconds since the epoch.
-        value: A float for a scalar, a dict for hyperparameters, or a ``SessionLog``; else as in
-            the points of an ``events.Run``.
+        value: A float, a dict of hyperparameters, or a ``SessionLog``; else as in an
+            ``events.Run``.
     """
 
     tag: str
@@ -65,7 +65,7 @@ class SummaryPoint(NamedTuple):
 
 
 class PointSink(Sink):
-    """A sink that makes points: of scalars as they were given, not float32; else of bytes."""
+    """A sink of points; scalars are as they were given, not float32."""
 
     def __init__(self) -> None:
         self._decoder = SummaryDecoder()
@@ -90,7 +90,7 @@ class PointSink(Sink):
                     errors.append(error)
         try:
             self.write_points(points)
-        except Exception as error:  # noqa: BLE001 (a later call raises it)
+        except Exception as error:  # noqa: BLE001
             add_note(error, f"up to {len(points)} values for {self.name} are lost")
             errors.append(error)
         return errors
@@ -143,9 +143,9 @@ def _number(tag: str, value: Any) -> float:
 
 
 class MemoryWriter(QueuedWriter):
-    """Keeps everything in memory, decoded, for tests and notebooks.
+    """Keeps points in memory, for tests and notebooks.
 
-    When a session restarts at a step, points from that step on are dropped, as by TensorBoard.
+    When a session restarts at a step, those from that step on are dropped, as by TensorBoard.
     """
 
     def __init__(self) -> None:
@@ -160,7 +160,7 @@ class MemoryWriter(QueuedWriter):
 
     @property
     def points(self) -> list[SummaryPoint]:
-        """All points in the order they were added; raises the error of one that failed."""
+        """All points, in order; raises the error of one that failed."""
         self.flush()
         return list(self._memory.points)
 
@@ -202,7 +202,7 @@ class JsonLinesWriter(QueuedWriter):
     lines of its step and later ones.
 
     Only whole lines are written, also to a full disk and by several processes to a local one.
-    Raises OSError if the file cannot be written, and FileNotFoundError later, if it was deleted.
+    Raises OSError if the file cannot be written, FileNotFoundError once it was deleted.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -278,10 +278,10 @@ def _each(point: SummaryPoint) -> Iterator[tuple[str, Any]]:
 class MlflowWriter(QueuedWriter):
     """Logs to an MLflow run, which you end yourself.
 
-    Scalars become metrics, hyperparameters become parameters, and images MLflow's images over
-    steps. All else becomes artifacts named ``<kind>/<tag>/<step>`` with ``.md``, for a single text,
-    or ``.json`` after it, as by a ``JsonLinesWriter``. A character that MLflow does not allow in
-    names is replaced by ``_``. Session logs are dropped.
+    Scalars become metrics, hyperparameters parameters, and images MLflow's images over steps. All
+    else becomes artifacts: ``<kind>/<tag>/<step>.md``, for a single text, or ``.json``, as by a
+    ``JsonLinesWriter``. A character that MLflow does not allow in names becomes ``_``. Session logs
+    are dropped.
 
     Args:
         run: What ``mlflow.start_run`` returned, or the id of a run.
@@ -370,9 +370,9 @@ _SUFFIXES = {b"\x89PNG": ".png", b"GIF8": ".gif", b"\xff\xd8\xff": ".jpg", b"RIF
 class WeightsAndBiasesWriter(QueuedWriter):
     """Logs to a Weights & Biases run, which you finish yourself after closing the writer.
 
-    Values are logged with ``global_step``, which W&B uses as the x-axis: a step may be repeated or
-    late, which W&B's own may not. Scalars, histograms, images, sounds and texts become W&B's;
-    hyperparameters go to ``run.config``. All else is dropped.
+    The x-axis is ``global_step``, which may repeat or go back, as W&B's own step may not. Scalars,
+    histograms, images, sounds and texts become W&B's; hyperparameters go to ``run.config``. All
+    else is dropped.
 
     Args:
         run: What ``wandb.init`` returned.
@@ -384,7 +384,7 @@ class WeightsAndBiasesWriter(QueuedWriter):
 
     def __init__(self, run: Any) -> None:
         super().__init__(RemoteQueue(_WandbRun(run)))
-        # Before the end of the run, which wandb.init has registered at exit.
+        # Before the run ends, which wandb.init registered at exit.
         atexit.register(_flush, weakref.ref(self._queue))
 
 
@@ -394,7 +394,7 @@ class _WandbRun(PointSink):
         if not hasattr(run, "define_metric"):
             raise TypeError(f"run must be what wandb.init returned, got {run!r}")
         self._wandb = _optional("wandb", "wandb")
-        _optional("PIL", "pillow")  # for wandb.Image
+        _optional("PIL", "pillow")
         self._run = run
         self.name = f"the run {run.name!r} of Weights & Biases"
         run.define_metric(_STEP, hidden=True)
@@ -431,7 +431,7 @@ class _WandbRun(PointSink):
         return {point.tag: [self._wandb.Image(path) for path in paths]}
 
     def _audio(self, point: SummaryPoint) -> dict[str, Any]:
-        # W&B takes lists of them only with one more package.
+        # W&B takes lists only with one more package.
         return {tag: self._wandb.Audio(self._write(clip.encoded)) for tag, clip in _each(point)}
 
     def _write(self, encoded: bytes) -> str:
@@ -459,7 +459,7 @@ def _rows(points: Sequence[SummaryPoint]) -> Iterator[_Row]:
 
 
 def _bins(histogram: Histogram, most: int) -> tuple[list[float], list[float]]:
-    """Return at most ``most`` counts, and their edges, one more."""
+    """Return at most ``most`` counts, and one more edges."""
     if not histogram.num:
         return [0.0], [0.0, 0.0]
     counts, limits = fewer(histogram.counts, histogram.limits, most)

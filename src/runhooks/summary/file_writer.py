@@ -1,4 +1,4 @@
-"""``FileWriter``: summaries into an event file; ``FileWriterCache``: one for each directory."""
+"""``FileWriter``, and ``FileWriterCache``, which has one for each directory."""
 
 from __future__ import annotations
 
@@ -63,10 +63,9 @@ class SharedFile:
 
     @classmethod
     def join(cls, writer: Any, logdir: str, options: FileOptions, lazily: bool) -> SharedFile:
-        """Return the file in ``logdir`` for ``writer``, until it leaves it.
+        """Return the file in ``logdir`` for ``writer``, with default ``options`` a shared one.
 
-        With default ``options``, that is one which others have open; else a new one, made now or,
-        ``lazily``, with its first event.
+        A new one is made now or, ``lazily``, with its first event.
         """
         directory = identity(logdir)
         with cls.lock:
@@ -103,7 +102,7 @@ class SharedFile:
         cls.lock = threading.RLock()
         SessionFiles.begun.clear()
         for file in list(cls._by_directory.values()):
-            file.state.begin()  # the child has files of its own
+            file.state.begin()
 
 
 if hasattr(os, "register_at_fork"):
@@ -125,15 +124,11 @@ class FileWriter(QueuedWriter):
 
     In one process, all writers of a directory share one file. A writer with another ``max_queue``,
     ``filename_suffix`` or ``on_full`` than the default, or ``flush_secs`` below 0.2, has its own,
-    unless it is the first.
-
-    An error in the background is raised once by the next call, which writes nothing: call again.
-    After ``close``, methods raise RuntimeError; TensorFlow drops the event. If the file is deleted,
-    calls raise FileNotFoundError until ``reopen``.
+    unless it is the first. If the file is deleted, calls raise FileNotFoundError until ``reopen``.
 
     Any thread or signal handler may call any method. In a forked child, or where it is unpickled,
     the writer makes another file. A child that ends with ``os._exit`` has to flush first. SIGTERM,
-    if the program has no handler, first writes what was added, for at most 5 seconds.
+    without a handler, first writes what was added, for at most 5 seconds.
 
     Args:
         logdir: The directory, created if missing, or a URL, such as ``s3://bucket/run``.
@@ -142,11 +137,10 @@ class FileWriter(QueuedWriter):
         flush_secs: In a store, events are written after this; in a file, after 0.2 seconds, or at
             once if this is less.
         graph_def: The same as ``graph``.
-        filename_suffix: The end of the name of the file.
+        filename_suffix: The end of the file's name.
         session: Ignored, for TensorFlow's programs.
-        on_full: What happens when ``max_queue`` events wait, or 256 MB of arrays: ``"wait"``
-            until they are written, ``"raise"`` ``queue.Full``, or ``"drop"`` and count what is
-            added.
+        on_full: What a call does when ``max_queue`` events wait, or 256 MB of arrays: ``"wait"``,
+            ``"raise"`` ``queue.Full``, or ``"drop"`` its event and count it.
 
     Raises:
         OSError: No file can be created in ``logdir``.
@@ -202,7 +196,7 @@ class FileWriter(QueuedWriter):
 
     @property
     def dropped(self) -> int:
-        """How many events were dropped because too many waited."""
+        """How many events were dropped."""
         return self._queue.dropped
 
     def get_logdir(self) -> str:
@@ -249,8 +243,7 @@ class FileWriter(QueuedWriter):
     ) -> None:
         """Add a ``RunMetadata`` of TensorFlow, or its bytes, for TensorBoard's graph tab.
 
-        Of several with a ``tag``, TensorBoard shows the last. Raises TypeError or
-        ValueError for anything else.
+        Of several with a ``tag``, TensorBoard shows the last. Raises TypeError or ValueError.
         """
         encoded = serialized(run_metadata, "run_metadata must be a message or the bytes of one")
         record = proto.text_field(1, checked_tag(tag)) + proto.bytes_field(2, encoded)
@@ -288,13 +281,13 @@ def _graph_event(graph: AnyGraph | None, graph_def: AnyGraph | None, step: int) 
 
 
 def encode_graph(graph: AnyGraph | None) -> bytes:
-    """Return the bytes of ``graph``, of runhooks or TensorFlow, as a ``GraphDef``, or of one.
+    """Return a graph of runhooks or TensorFlow, or a ``GraphDef``, as the bytes of a ``GraphDef``.
 
-    That of a graph of runhooks has names, types, inputs and control inputs.
+    A graph of runhooks is written as names, types, inputs and control inputs.
 
     Raises:
         TypeError: It is not a graph.
-        ValueError: It is bytes, but not of a ``GraphDef``.
+        ValueError: It is other bytes.
     """
     as_graph_def = getattr(graph, "as_graph_def", None)
     message: Any = graph if as_graph_def is None else as_graph_def(add_shapes=True)
@@ -323,9 +316,9 @@ def mark_start(
     writer: Any,
     add: Callable[[SessionLog, int], object] | None = None,
 ) -> None:
-    """Write that ``session`` starts after ``step``, so that readers drop what is made again.
+    """Write, by ``add`` if given, that ``session`` starts after ``step``, if it is not None.
 
-    Once for each session and directory, and not if ``step`` is None; by ``add``, if given.
+    Once for each session and directory, so that readers drop what is made again.
     """
     key = _path_of(writer) if isinstance(writer, FileWriter) else id(writer)
     started = _started.setdefault(session, {})
@@ -335,19 +328,19 @@ def mark_start(
 
 
 class SessionFiles:
-    """The directories in which a session of a loop that resumes is marked.
+    """The directories in which a loop marks where it resumes.
 
-    They are what the thread of the loop, or any thread if there is one loop, asks
-    ``FileWriterCache`` for, and those of writers that hooks hold.
+    They are what its thread, or any thread if there is one loop, asks ``FileWriterCache`` for, and
+    those of writers that hooks hold.
     """
 
-    #: Those that have not ended. Changed inside ``SharedFile.lock``.
+    #: Changed inside ``SharedFile.lock``.
     begun: ClassVar[list[weakref.ref[SessionFiles]]] = []
 
     def __init__(self) -> None:
-        self._paths: dict[str, None] = {}  # as an ordered set
+        self._paths: dict[str, None] = {}
         self._session: RawSession | None = None
-        self._step: int | None = None  # at which it has resumed
+        self._step: int | None = None
         self._thread = 0
 
     def begin(self) -> None:
@@ -371,7 +364,7 @@ class SessionFiles:
 
     @classmethod
     def note(cls, *writers: FileWriter) -> None:
-        """Give the directories of ``writers`` to the loop that has asked for them."""
+        """Give the directories of ``writers`` to the loop that asked for them."""
         with SharedFile.lock:
             begun = [it for ref in cls.begun if (it := ref()) is not None]
             own = [it for it in begun if it._thread == threading.get_ident()]
@@ -402,8 +395,8 @@ def _held_by(hook: Any) -> list[FileWriter]:
 class FileWriterCache:
     """Shares one writer per directory, for any thread.
 
-    A session that resumes makes readers leave out what was written from that step on in each
-    directory that its loop or hooks ask for.
+    Where a session resumes, readers leave out what was written from that step on in each directory
+    that its loop or hooks ask for.
     """
 
     _writers: ClassVar[dict[str, FileWriter]] = {}
@@ -412,8 +405,8 @@ class FileWriterCache:
     def get(cls, logdir: str | os.PathLike[str]) -> FileWriter:
         """Return the writer of ``logdir``, or on ranks but the chief of ``rank-1`` and so on in it.
 
-        If it was closed, or its file was deleted, it continues in a new file. Raises OSError if
-        none can be made.
+        If it was closed, or its file deleted, it continues in a new one. Raises OSError if none can
+        be made.
         """
         writer = cls.writer(identity(os.fspath(rank_folder(place(logdir=logdir)))))
         SessionFiles.note(writer)

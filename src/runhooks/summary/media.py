@@ -29,7 +29,7 @@ _UP = 2  # filter: the difference from the row above
 
 
 def encode_png(image: NDArray[np.uint8]) -> bytes:
-    """Return ``image``, ``[height, width, channels]`` with 1 to 4 channels, as a PNG file."""
+    """Return ``[height, width, 1 to 4 channels]`` as a PNG file."""
     height, width, channels = image.shape
     header = struct.pack(">IIBBBBB", width, height, 8, _COLOR_TYPES[channels], 0, 0, 0)
     pixels = image.reshape(height, -1)
@@ -76,7 +76,7 @@ def image_value(tag: str, images: Any, max_outputs: int = 3) -> Value:
         images: ``[N, height, width, 1 to 4 channels]``. uint8 is written as it is. Of floats, each
             image is scaled: its largest number becomes 255, or if one is negative, 0.0 becomes 128
             and the number farthest from it 1 or 255; without any beyond 1e-6, all is 0, or 128.
-            Fractions are cut off. A pixel that is not finite becomes red, or white in gray.
+            Fractions are cut off. A pixel that is not finite is red, or white in gray.
         max_outputs: At least 1.
 
     Raises:
@@ -102,8 +102,8 @@ def picture_value(
             is cut off. A pixel that is not finite is red, or white in gray. One warning per tag.
         data_format: The order of its axes: the letters of ``"HW"``, ``"HWC"``, ``"NHW"`` or
             ``"NHWC"`` in any order, with 1 to 4 channels. None: one of these, by their number.
-        grid: Whether a batch is written as one picture, 8 images in a row. Integers other than
-            uint8 are then 0 or 1, as in torch.
+        grid: Whether to write a batch as one picture, 8 images in a row. Integers other than uint8
+            are then 0 or 1, as in torch.
 
     Raises:
         ValueError, TypeError: ``image`` has another shape or dtype, or ``data_format`` is wrong.
@@ -176,7 +176,7 @@ def _encode_picture(tag: str, data: tuple[Kept, str | None, bool]) -> bytes:
 
 
 def image_entry(tag: str, pixels: NDArray[np.uint8], encoded: bytes | None = None) -> bytes:
-    """Return an entry of a summary: ``[height, width, channels]``, ``encoded`` or as PNG."""
+    """Return an entry of ``[height, width, channels]``: ``encoded``, or as PNG."""
     height, width, channels = pixels.shape
     fields = (
         proto.varint_field(1, height),
@@ -256,8 +256,7 @@ def audio_value(tag: str, samples: Any, sample_rate: float, max_outputs: int = 3
 
     Args:
         tag: The clips are tagged ``tag/audio/0`` and on; ``tag/audio`` if ``max_outputs`` is 1.
-        samples: ``[N, frames]`` or ``[N, frames, channels]``; int16 or floats, as for
-            ``clip_value``.
+        samples: ``[N, frames]`` or ``[N, frames, channels]``, as for ``clip_value``.
         sample_rate: Frames a second.
         max_outputs: At least 1.
 
@@ -398,19 +397,10 @@ _GIF_REPEAT = b"!\xff\x0bNETSCAPE2.0\x03\x01\x00\x00\x00"
 def video_value(
     tag: str, video: Any, frames_per_second: float = 4, axes: str = _VIDEO_AXES
 ) -> Value:
-    """Return a batch of videos, side by side in one animated GIF.
+    """Return videos as for ``SummaryWriter.add_video``, side by side in one animated GIF.
 
-    Args:
-        tag: The tag.
-        video: ``[N, frames, channels, height, width]``, gray or RGB: uint8 (0 to 255), or another
-            dtype from 0.0 to 1.0; what is beyond is cut off. Black ones fill up their number to a
-            power of two. A frame of more than 256 colors is reduced to 256.
-        frames_per_second: How fast it is shown, in steps of 1/100 second a frame.
-        axes: The axes of ``video``: the letters of ``"NTCHW"`` in any order.
-
-    Raises:
-        ValueError, TypeError: ``video`` has other axes, or an argument is wrong.
-        ImportError: Pillow is not installed.
+    Black ones fill up their number to a power of two. A frame has at most 256 colors and lasts a
+    multiple of 1/100 second.
     """
     try:
         import PIL  # noqa: F401
@@ -452,7 +442,7 @@ def _side_by_side(videos: NDArray[Any]) -> NDArray[Any]:
 
 
 def encode_gif(frames: NDArray[np.uint8], frames_per_second: float) -> bytes:
-    """Return ``[n, height, width, 1 or 3]`` as a GIF that repeats; a frame has what changed."""
+    """Return ``[n, height, width, 1 or 3]`` as a repeating GIF; a frame has what changed."""
     from PIL.GifImagePlugin import getdata
 
     _, height, width, _ = frames.shape
@@ -469,7 +459,7 @@ def encode_gif(frames: NDArray[np.uint8], frames_per_second: float) -> bytes:
 
 
 def _changed(frame: NDArray[np.uint8], previous: NDArray[np.uint8] | None) -> tuple[int, ...]:
-    """Return top, bottom, left and right of what changed; of a pixel if nothing has."""
+    """Return top, bottom, left and right of what changed, or of a pixel."""
     height, width, _ = frame.shape
     if previous is None:
         return 0, height, 0, width

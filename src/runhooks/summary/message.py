@@ -27,14 +27,12 @@ from runhooks.events.format.proto import (
 
 
 def text_tag(tag: Any) -> str:
-    """Return ``tag``; raise TypeError if it is not a str."""
     if not isinstance(tag, str):
         raise TypeError(f"tag must be a str, got {tag!r}")
     return tag
 
 
 def checked_tag(tag: Any) -> str:
-    """Return ``tag``; raise TypeError if it is not a str, ValueError if it is empty."""
     text = text_tag(tag)
     if not text:
         raise ValueError("tag must not be empty, got ''")
@@ -42,16 +40,13 @@ def checked_tag(tag: Any) -> str:
 
 
 def step_for(tag: Any, step: Any) -> int:
-    """Return ``step`` as an int, after a check of both."""
     return checked_step(step, repr(checked_tag(tag)))
 
 
 def checked_step(step: Any, what: object) -> int:
-    """Return ``step``, an index or an array of one integer, as an int; waits for a device.
+    """Return ``step``, which may be an array of one integer; waits for a device.
 
-    Raises:
-        TypeError: It is not an integer. The error says of ``what``.
-        ValueError: It takes more than 64 bits.
+    Raises TypeError or ValueError, which name ``what``.
     """
     try:
         number = operator.index(step)
@@ -63,7 +58,6 @@ def checked_step(step: Any, what: object) -> int:
 
 
 def step_or_zero(step: Any, what: object) -> int:
-    """Return ``checked_step``; 0 for None, as in TensorFlow."""
     return 0 if step is None else checked_step(step, what)
 
 
@@ -145,12 +139,12 @@ class Summary(Sequence[Value]):
         """Return the values of all ``summaries``, in order."""
         return cls(value for summary in summaries for value in summary)
 
-    def SerializeToString(self) -> bytes:  # noqa: N802 (Protocol Buffers\' name)
+    def SerializeToString(self) -> bytes:  # noqa: N802
         """Return the message in the wire format; waits for the values."""
         return b"".join(map(_encoded, self._values))
 
     @classmethod
-    def FromString(cls, message: bytes) -> Summary:  # noqa: N802 (Protocol Buffers\' name)
+    def FromString(cls, message: bytes) -> Summary:  # noqa: N802
         """Return the summary in ``message``; of all values but scalars, ``data`` is bytes.
 
         Raises:
@@ -225,7 +219,7 @@ class SummaryMetadata(NamedTuple):
     summary_description: str = ""
     data_class: int = DataClass.DATA_CLASS_UNKNOWN
 
-    def SerializeToString(self) -> bytes:  # noqa: N802 (Protocol Buffers\' name)
+    def SerializeToString(self) -> bytes:  # noqa: N802
         """Return the message in the wire format."""
         plugin = text_field(1, self.plugin_name) + text_field(2, self.content)
         about = text_field(2, self.display_name) + text_field(3, self.summary_description)
@@ -242,12 +236,12 @@ class EncodedEvent(NamedTuple):
     step: int
     encoded: bytes
 
-    def SerializeToString(self) -> bytes:  # noqa: N802 (Protocol Buffers\' name)
+    def SerializeToString(self) -> bytes:  # noqa: N802
         return self.encoded
 
 
 def summary_event(summary: bytes | Message, step: int | None) -> Event:
-    """Return an event with ``summary`` as it is now; the values of ours are not read."""
+    """Return an event with ``summary`` as it is now; values of ours are not read."""
     what: object = summary
     if not isinstance(summary, Summary):
         rule = (
@@ -259,7 +253,6 @@ def summary_event(summary: bytes | Message, step: int | None) -> Event:
 
 
 def session_log_event(session_log: Any, step: int | None) -> Event:
-    """Return an event with ``session_log`` as it is now."""
     if not hasattr(session_log, "status") or not hasattr(session_log, "SerializeToString"):
         raise TypeError(f"session_log must be a SessionLog, got {session_log!r}")
     at = step_or_zero(step, "the session log")

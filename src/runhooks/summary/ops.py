@@ -46,7 +46,7 @@ def _graph_of(value: Any) -> Graph:
 
 
 def _single(kind: str, name: str, value: Any) -> Any:
-    """Return what a summary is made of: ``value``, what it names, or if it is None, ``name``."""
+    """Return ``value``, or the tensor that it names, or if it is None, ``name``."""
     what = _what(kind, name)
     if value is None and kind not in ("audio", "text"):
         value = name
@@ -77,7 +77,7 @@ def _single(kind: str, name: str, value: Any) -> Any:
 
 
 def _tree(kind: str, name: str, values: Any) -> Any:
-    """Return what summaries of a pytree of tensors, or of what ``values`` names, are made of."""
+    """Return ``values``, a pytree of tensors, or the tensor that it names."""
     what = _what(kind, name)
     values = _named(what, values)
     for leaf in nest.leaves(values):
@@ -118,7 +118,6 @@ def _of_tensor(
     family: str | None,
     make: Callable[[str, Any], Value],
 ) -> Tensor:
-    """Add a summary of type ``kind`` of one tensor, or of that called ``name`` if it is None."""
     value = _single(kind.partition("Summary")[0].lower(), name, tensor)
     return _summary_op(kind, name, value, collections, family, lambda tag, it: [make(tag, it)])
 
@@ -133,7 +132,7 @@ def _summary_op(
 ) -> Tensor:
     """Add an operation that gives the summary of ``make(tag, value)``.
 
-    With a ``family``, the tag is ``family/name``, with the family once more in front of the scope.
+    With a ``family``, the tag is ``family/name``, and again ``family`` in front of the scope.
     """
     if collections is not None and (
         isinstance(collections, str) or not isinstance(collections, Iterable)
@@ -200,8 +199,8 @@ def scalars(
 
     Args:
         name: The numbers are tagged ``name/path``.
-        values: A tensor that is a pytree, its name, or a pytree of tensors. None: the tensor called
-            ``name``.
+        values: A pytree of tensors, or a tensor that is a pytree, or its name. None: the tensor
+            called ``name``.
         collections: As for ``scalar``.
         family: As for ``scalar``.
 
@@ -278,7 +277,7 @@ def histogram(
     collections: Sequence[str] | None = None,
     family: str | None = None,
 ) -> Tensor:
-    """Return a summary of how numbers are distributed, which are counted on their device.
+    """Return a summary of how numbers are distributed, counted on their device.
 
     Args:
         name: The tag; the leaves of a pytree are tagged ``name/path``.
@@ -322,7 +321,7 @@ def image(
     Args:
         name: As the tag of ``image_value``.
         tensor: As for ``image_value``, or its name. None: the tensor called ``name``.
-        max_outputs: How many images to write at most.
+        max_outputs: How many to write at most.
         collections: As for ``scalar``.
         family: As for ``scalar``.
 
@@ -349,7 +348,7 @@ def audio(
         name: As the tag of ``audio_value``.
         tensor: As for ``audio_value``, or its name.
         sample_rate: Frames a second, a number or a tensor.
-        max_outputs: How many clips to write at most.
+        max_outputs: How many to write at most.
         collections: As for ``scalar``.
         family: As for ``scalar``.
 
@@ -373,7 +372,7 @@ def text(name: str, tensor: Any, collections: Sequence[str] | None = None) -> Te
 
     Args:
         name: As for ``scalar``.
-        tensor: A tensor that is a str or an array of them, or the text itself.
+        tensor: A tensor that is a str or an array of them, or the text.
         collections: As for ``scalar``.
     """
     return _of_tensor("TextSummary", name, tensor, collections, None, text_value)
@@ -393,14 +392,14 @@ def tensor_summary(
     Args:
         name: As for ``scalar``.
         tensor: Numbers of any dtype, or strings, of any shape. None: the tensor called ``name``.
-        summary_description: A description in Markdown, in place of that of the metadata.
+        summary_description: Markdown, in place of that of the metadata.
         collections: As for ``scalar``.
         summary_metadata: A ``SummaryMetadata``.
         family: As for ``scalar``.
         display_name: Shown instead of the tag, in place of that of the metadata.
     """
     metadata = b"" if summary_metadata is None else summary_metadata.SerializeToString()
-    # Of a field that comes twice, the later one counts.
+    # Of a field given twice, the later counts.
     metadata += text_field(2, display_name or "") + text_field(3, summary_description or "")
     make = partial(tensor_value, metadata=metadata)
     return _of_tensor("TensorSummaryV2", name, tensor, collections, family, make)
@@ -430,7 +429,7 @@ def merge_all(
 ) -> Tensor | None:
     """Merge the summaries in the collection ``key`` of the default graph; None if there are none.
 
-    ``scope``: only those whose names begin with a match of this regular expression.
+    ``scope`` is a regular expression that their names begin with.
     """
     collected = get_default_graph().get_collection(key)
     if scope is not None:
@@ -444,17 +443,12 @@ def gradient_norms(
     collections: Sequence[str] | None = None,
     family: str | None = None,
 ) -> Tensor:
-    """Return a summary of the Euclidean norms of gradients, computed only when it is written.
-
-        rh.summary.gradient_norms("grads")  # "gradient_norm", "gradient_norm/dense", ...
-        rh.summary.gradient_norms("gradients/model")  # of a graph of rh.torch
-
-    On JAX the step is compiled a second time.
+    """Return a summary of the Euclidean norms of gradients.
 
     Args:
         gradients: A tensor that is a pytree of arrays, its name, or a pytree of tensors.
-        name: The tag of the norm of all, in which shared parameters count once. The norm of a
-            layer, the arrays whose paths differ only in the last part, is tagged ``name/layer``.
+        name: The tag of the norm of all, where shared parameters count once. That of a layer, the
+            arrays whose paths differ only in the last part, is tagged ``name/layer``.
         collections: As for ``scalar``.
         family: As for ``scalar``.
 

@@ -1,8 +1,8 @@
-"""What plugins of TensorBoard show: charts, hyperparameters, meshes, precision and recall.
+"""Values for TensorBoard's plugins.
 
-Field numbers are those of TensorBoard's ``plugins/custom_scalar/layout.proto``,
-``plugins/hparams/plugin_data.proto`` and ``api.proto``, and ``plugins/mesh/plugin_data.proto``, and
-of ``google/protobuf/struct.proto``.
+Field numbers are those of its ``plugins/custom_scalar/layout.proto``,
+``plugins/hparams/plugin_data.proto``, ``plugins/hparams/api.proto`` and
+``plugins/mesh/plugin_data.proto``, and of ``google/protobuf/struct.proto``.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _LAYOUT = SummaryMetadata("custom_scalars").SerializeToString()
 
 
 class Margin(NamedTuple):
-    """The tags of three scalars: a line, and the lower and upper edge of a band around it."""
+    """The tags of a line, and of the lower and upper edge of a band around it."""
 
     value: str
     lower: str
@@ -57,7 +57,7 @@ def custom_scalars_value(layout: Mapping[str, Mapping[str, Chart]] | Message) ->
 
     Args:
         layout: Charts by title by category: a list of tags, which are regular expressions, or a
-            ``Margin``. Or a ``layout_pb2.Layout`` of TensorBoard. The last layout of a run counts.
+            ``Margin``. Or TensorBoard's ``layout_pb2.Layout``. The last layout of a run counts.
 
     Raises:
         TypeError: ``layout`` is something else, or a chart is not made of tags.
@@ -113,7 +113,7 @@ def hparams_values(
     Args:
         hparams: bools, numbers, strs and functions (their names) by name; of anything else, its
             ``str``.
-        metrics: How well the run did, numbers by tag; with them it counts as finished.
+        metrics: Numbers by tag; with them, the run counts as finished.
         domains: Lists of all values of hyperparameters, by name. With them, TensorBoard shows these
             hyperparameters and metrics, and no others of any run.
 
@@ -218,18 +218,18 @@ def mesh_values(
 
     Args:
         tag: The parts are tagged ``tag_VERTEX``, ``tag_COLOR`` and ``tag_FACE``.
-        vertices: float ``[N, vertices, 3]``, x, y and z. One that is not finite is put on the first
-            finite one of its mesh, with one warning per tag.
+        vertices: float ``[N, vertices, 3]``. One that is not finite is put on the first finite one
+            of its mesh, with one warning per tag.
         colors: ``[N, vertices, 3]``, RGB of each vertex, 0 to 255: integers, or floats, which
             TensorBoard rounds down; one warning per tag if all are at most 1.0, which is black.
-        faces: ``[N, faces, 3]``, which vertices each triangle has.
+        faces: ``[N, faces, 3]``, the vertices of each triangle.
         config: Classes of three.js and their options, such as
             ``{"material": {"cls": "PointsMaterial", "size": 0.1}}``.
 
     Raises:
         TypeError: An array is not made of real numbers, or JSON cannot hold ``config``.
-        ValueError: An array has another shape; or, when the summary is written, a color is above
-            255 or a face has a vertex that does not exist.
+        ValueError: An array has another shape; or, when the summary is written, a color or a
+            vertex of a face is out of range.
     """
     given = {_Part.VERTEX: vertices, _Part.FACE: faces, _Part.COLOR: colors}
     parts = {
@@ -312,7 +312,7 @@ def _batch(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _put_back(tag: str, vertices: NDArray[Any]) -> None:
-    # Viewers fail on a single NaN.
+    # Viewers fail on one NaN.
     finite = finite_in("mesh", tag, vertices, "put on another vertex")
     if not finite.all():
         for cloud, numbers in zip(vertices, finite, strict=True):
@@ -337,10 +337,10 @@ def pr_curve_value(
     Args:
         tag: The tag.
         labels: bools, or 0 and 1, of any shape.
-        predictions: How likely each label is true, 0.0 to 1.0, of the same shape; what is not
-            finite is left out, with one warning per tag.
+        predictions: 0.0 to 1.0, of the same shape; what is not finite is left out, with one warning
+            per tag.
         num_thresholds: How many thresholds, evenly from 0 to 1.
-        weights: How much each counts, not negative: of the same shape, or one number; None: 1.
+        weights: Not negative, of the same shape, or one number; None: 1.
 
     Raises:
         TypeError: One is not made of real numbers.

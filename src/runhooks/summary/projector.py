@@ -1,4 +1,4 @@
-"""Embeddings: the files that TensorBoard's projector reads."""
+"""The files that TensorBoard's projector reads."""
 
 from __future__ import annotations
 
@@ -28,11 +28,7 @@ _logger = logging.getLogger("runhooks")
 
 
 class Embedding(NamedTuple):
-    """Points ``[N, dimensions]`` for the projector.
-
-    ``labels`` has a label for each, or one for each of ``header``; ``pictures`` is ``[N, 1 or 3
-    channels, height, width]``, as for ``picture_value``.
-    """
+    """Points for the projector, as for ``SummaryWriter.add_embedding``."""
 
     name: str
     points: Any
@@ -44,8 +40,7 @@ class Embedding(NamedTuple):
 def write_embedding(logdir: AnyPath, folder: str, embedding: Embedding) -> None:
     """Write ``embedding`` to ``folder`` in ``logdir``, and list it in ``projector_config.pbtxt``.
 
-    Whatever else is in that file stays, but for an entry of the same name. Raises ValueError for
-    wrong shapes, OSError if it cannot be written.
+    An entry of the same name is replaced. Raises ValueError for wrong shapes, or OSError.
     """
     points = to_numpy(embedding.points)
     if points.ndim != 2:

@@ -1,4 +1,4 @@
-"""Values that users give, kept as they are, then written as scalars, histograms, tensors or texts.
+"""Scalars, histograms, tensors and texts, kept as users give them, then written.
 
 Field numbers and types are those of TensorFlow's ``tensor.proto`` and ``types.proto``.
 """
@@ -45,7 +45,7 @@ _NOT_REAL = "cUSOMmT"
 
 @dataclass(slots=True)
 class Kept:
-    """Real numbers as they were when they were given, in an array of any library or in lists."""
+    """Real numbers as they were given, in an array of any library or in lists."""
 
     what: str
     values: Any
@@ -84,7 +84,6 @@ def keep(what: str, values: Any, check: Check | None = None) -> Kept:
 
 
 def _kept_form(what: str, values: Any) -> tuple[Any, tuple[tuple[int, ...], np.dtype[Any]] | None]:
-    """Return ``values`` as they are now, and their shape and dtype if known."""
     try:
         now = snapshot(values)
         return now, host_form(now)
@@ -100,12 +99,11 @@ def numbered(stem: str, batch: NDArray[Any], most: int) -> Iterator[tuple[str, N
 
 
 def as_float(array: NDArray[Any]) -> NDArray[Any]:
-    """Return ``array`` as float32, or as float64 if its numbers may need that."""
     return array.astype(np.float64 if array.dtype.itemsize > 4 else np.float32, copy=False)
 
 
 def finite_in(kind: str, tag: str, numbers: NDArray[Any], fate: str) -> NDArray[np.bool_]:
-    """Return which of ``numbers`` are finite; warn of the others, and of their ``fate``."""
+    """Return which ``numbers`` are finite; warn of the others and their ``fate``."""
     finite: NDArray[np.bool_] = np.isfinite(numbers)
     if not finite.all():
         nans = int(np.count_nonzero(np.isnan(numbers)))
@@ -133,8 +131,8 @@ def scalar_value(
 
     Args:
         tag: Its tag.
-        value: The number, or an array of size 1.
-        metadata: How TensorBoard shows it, if not as usual.
+        value: A number, or an array of size 1.
+        metadata: How TensorBoard shows it.
         dtype: ``"float32"`` or ``"float64"``, to write it as a tensor with ``metadata``, as
             TensorFlow 2 does.
 
@@ -149,7 +147,7 @@ def scalar_value(
 
 
 def encode_scalar(tag: str, value: Any) -> bytes:
-    """Return the entry for ``value``, which ``kept_number`` has returned."""
+    """Return the entry of ``value``, which is from ``kept_number``."""
     return scalar_entry(tag, read_number(value))
 
 
@@ -168,7 +166,6 @@ def kept_number(tag: str, value: Any) -> Any:
 
 
 def kept_numbers(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``values``, a dict by tag, as they are now."""
     if not isinstance(values, Mapping):
         raise TypeError(f"values must be a dict of numbers by tag, got {values!r}")
     return {checked_tag(tag): kept_number(tag, value) for tag, value in values.items()}
@@ -228,7 +225,7 @@ def tensor_value(tag: str, value: Any, metadata: Message | bytes = b"") -> Value
     Args:
         tag: Its tag.
         value: Of any shape: numbers, bfloat16 and complex ones too, or str or bytes.
-        metadata: A ``SummaryMetadata``, or the bytes of one: for which plugin of TensorBoard.
+        metadata: A ``SummaryMetadata``, or the bytes of one.
 
     Raises:
         TypeError: ``value`` has another dtype, or ``metadata`` is neither.
@@ -274,7 +271,7 @@ def encode_texts(array: NDArray[Any], rule: str) -> bytes:
 
 
 def encode_strings(shape: tuple[int, ...], strings: Iterable[bytes]) -> bytes:
-    """Return ``strings``, as many as ``shape`` says, as a ``TensorProto``."""
+    """Return ``strings`` as a ``TensorProto``."""
     content = b"".join(proto.bytes_field(_STRINGS, string) for string in strings)
     return _tensor(_STRING, shape, content)
 
@@ -285,7 +282,7 @@ def _tensor(dtype: int, shape: tuple[int, ...], content: bytes) -> bytes:
 
 
 def encode_kept_tensor(tag: str, data: tuple[Any, bytes]) -> bytes:
-    """Return an entry of an array, or of a ``TensorProto`` as bytes, and of metadata."""
+    """Return an entry of ``data``: an array, or a ``TensorProto`` as bytes, and metadata."""
     value, metadata = data
     tensor = value if isinstance(value, bytes) else encode_tensor(tag, to_numpy(value))
     return tensor_entry(tag, tensor, metadata)
@@ -315,7 +312,7 @@ WRITTEN_BUCKETS = 512
 
 _HISTO = 5
 _SIGN = 0x8000
-_INFINITY = 0x7F80  # upper half of +Inf; beyond it there is only NaN
+_INFINITY = 0x7F80  # upper half of +Inf; beyond it is only NaN
 _MANTISSA_BITS = 7  # in the upper half of a float32
 
 Bins: TypeAlias = int | str | Sequence[float] | NDArray[Any]
@@ -327,16 +324,16 @@ def histogram_value(
     """Return a histogram of ``values``.
 
     Args:
-        tag: Their tag. NaN and infinities are left out; the scalars ``tag/nan_count`` and
-            ``tag/inf_count``, and one warning per tag, say how many.
+        tag: Its tag. NaN and infinities are left out, and counted in the scalars ``tag/nan_count``
+            and ``tag/inf_count`` and in one warning per tag.
         values: Real numbers of any shape and dtype, or ``HistogramCounts``.
         bins: What ``numpy.histogram`` takes. None: up to 512 buckets, whose width grows with the
             numbers in them.
-        max_bins: Neighbours are put together beyond so many.
+        max_bins: Neighbours are put together beyond this.
 
     Raises:
         TypeError: ``values`` are not real numbers.
-        ValueError: ``bins`` is none of the above, or ``max_bins`` is below 1.
+        ValueError: ``bins`` is something else, or ``max_bins`` is below 1.
     """
     if max_bins is not None:
         arguments.whole(max_bins=max_bins)
@@ -428,7 +425,7 @@ def fewer(
 
 
 def _non_finite(bits: NDArray[np.int64]) -> tuple[int, int]:
-    """Return how many numbers are NaN, and how many infinite."""
+    """Return how many are NaN, and how many infinite."""
     positive, negative = bits[_INFINITY:_SIGN], bits[_SIGN + _INFINITY :]
     nans = int(positive[1:].sum() + negative[1:].sum())
     return nans, int(positive[0] + negative[0])

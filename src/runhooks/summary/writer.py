@@ -1,4 +1,4 @@
-"""Writers of summaries: the base, those that write in the background, and several as one."""
+"""Base classes of summary writers, and several as one."""
 
 from __future__ import annotations
 
@@ -67,9 +67,9 @@ class ClosedAtEnd(ABC):
 
 
 class GraphLike(Protocol):
-    """Anything that lists operations with ``name``, ``type``, ``inputs`` and ``control_inputs``.
+    """Lists operations with ``name``, ``type``, ``control_inputs`` and ``inputs``.
 
-    ``inputs`` are tensors, which have names such as ``"loss:0"``.
+    The latter are tensors with names such as ``"loss:0"``.
     """
 
     def get_operations(self) -> Iterable[Any]: ...
@@ -78,17 +78,14 @@ class GraphLike(Protocol):
 class Writer(ClosedAtEnd):
     """Base class of summary writers; subclasses decide where to write.
 
-    Arrays may be of NumPy, JAX, PyTorch, TensorFlow or any library registered with
-    ``runhooks.arrays.register``, on any device, of any real dtype, bfloat16 too, or lists of
-    numbers. They are written as they are at the call, and read in the background.
+    Arrays of any library that ``runhooks.arrays`` knows, on any device, of any real dtype, bfloat16
+    too, or lists of numbers, are written as they are at the call, and read in the background.
 
     ``tag`` is a non-empty str; ``step`` a 64-bit integer, or an array of one. A shape, dtype or
     structure that cannot be written raises TypeError or ValueError; if it is found only when the
     values are read, a later call raises it, with a note that names the tag. NaN and infinities
-    never raise: one warning per tag counts them.
-
-    All methods that write raise RuntimeError if the writer is closed, except for the
-    ``SummaryWriter`` of ``runhooks.tensorboard``, which opens a new file, as torch's does.
+    never raise: one warning per tag counts them. Methods that write raise RuntimeError if the
+    writer is closed.
     """
 
     @property
@@ -105,11 +102,11 @@ class Writer(ClosedAtEnd):
         """Return when everything added before is written; raise the first error, if any."""
 
     def add_session_log(self, session_log: Any, global_step: int | None = None) -> None:
-        """Add a ``SessionLog``; dropped where there is no place for it."""
+        """Add a ``SessionLog``, if the destination has a place for it."""
         return
 
     def graph(self, graph: GraphLike) -> None:
-        """Write a graph of runhooks or TensorFlow for TensorBoard; only event files hold it."""
+        """Write a graph of runhooks or TensorFlow; only event files hold it."""
         return
 
     def scalar(self, tag: str, value: Any, step: int) -> None:
@@ -194,8 +191,8 @@ class Writer(ClosedAtEnd):
 class FileState:
     """What is in a file already.
 
-    ``start`` is the step of a ``START`` that nothing of that step or later came after, if any;
-    ``starts`` how many were written.
+    ``start`` is the step of a ``START`` that nothing of that step or later came after; ``starts``
+    how many were written.
     """
 
     __slots__ = ("graphs", "start", "starts")
@@ -210,7 +207,7 @@ class FileState:
 
 
 class QueuedWriter(Writer):
-    """Writes through a ``WriteQueue``, with a ``state`` if other writers do so, too."""
+    """Writes through ``queue``, with a ``state`` if other writers do so, too."""
 
     def __init__(self, queue: WriteQueue, state: FileState | None = None) -> None:
         self._queue = queue
@@ -223,7 +220,7 @@ class QueuedWriter(Writer):
 
     @property
     def starts(self) -> int:
-        """How often a session has started in its file."""
+        """How many sessions started in its file."""
         return self._state.starts
 
     def scalar(self, tag: str, value: Any, step: int) -> None:
@@ -248,7 +245,7 @@ class QueuedWriter(Writer):
     def add_session_log(self, session_log: Any, global_step: int | None = None) -> None:
         """Add a ``SessionLog``.
 
-        Not a ``START`` at the step of the last one, if nothing of that step or later came since.
+        Not a ``START`` at the step of the last, if nothing of that step or later came since.
         """
         event = session_log_event(session_log, global_step)
         if session_log.status != SessionStatus.START:
@@ -328,7 +325,7 @@ class _Adapter(Writer):
 class MultiWriter(Writer):
     """Passes everything to several writers, of any kind that a hook takes.
 
-    If some fail, the first error is raised when all have been called, with notes on the others.
+    The first error is raised once all have been called, with notes on the others.
 
     Raises:
         TypeError: One is not a writer.

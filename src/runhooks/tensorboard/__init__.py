@@ -1,9 +1,4 @@
-"""The names of other TensorBoard writers and readers, one import changed.
-
-from runhooks.tensorboard import SummaryWriter      # torch.utils.tensorboard, tensorboardX
-from runhooks.tensorboard import metric_writers     # clu
-from runhooks.tensorboard import EventAccumulator   # tensorboard.backend.event_processing
-"""
+"""Writers and readers with the names and methods of torch's, CLU's and TensorBoard's."""
 
 from runhooks.lazy import lazily
 

@@ -105,7 +105,7 @@ class TensorEvent(NamedTuple):
 
 _FLOAT, _DOUBLE = 1, 2
 
-# What types of data are for ``events.read``. Of the plugin of that name, they are tensors.
+# Kinds of ``events.read``. Of the plugin of that name, they are tensors.
 _KINDS = {"images": "image", "audio": "audio", "histograms": "histogram", "scalars": "scalar"}
 _TENSORS = "tensors"
 
@@ -113,14 +113,8 @@ _TENSORS = "tensors"
 class EventAccumulator:
     """The event files of one directory, not of those in it, or one file, after ``Reload``.
 
-    It keeps all points, whatever ``size_guidance`` says. Tags are sorted, and a damaged record is
-    skipped. For all else, use ``events.read``.
-
-    A tag of which a part was written as tensors, as by TensorFlow 2, is among the tensors;
-    ``Scalars``, ``Histograms``, ``Images`` and ``Audio`` have all of its points, too.
-
-    With ``purge_orphaned_data`` a session that restarts at a step drops what was written from that
-    step on before, tensors too.
+    Tags are sorted, and a damaged record is skipped. With ``purge_orphaned_data`` a session that
+    restarts at a step drops what was written from that step on before, tensors too.
     """
 
     def __init__(
@@ -135,7 +129,7 @@ class EventAccumulator:
         self._contents = RunContents(RowDecoders(Wanted()), purge_orphaned_data)
         self._tags: dict[str, dict[str, str]] | None = None
 
-    def Reload(self) -> Self:  # noqa: N802 (all names are TensorBoard's)
+    def Reload(self) -> Self:  # noqa: N802
         """Read what was written since, and return itself.
 
         Raises:
@@ -162,7 +156,7 @@ class EventAccumulator:
         """Return the numbers of ``tag``. Raises KeyError, as those below, if there is none."""
         self._find("scalars", tag)
         steps, values, wall_times = (column.tolist() for column in self._contents.scalars(tag))
-        # Looking for garbage among many new objects takes five times as long as this.
+        # Looking for garbage takes five times as long as this.
         was_enabled = gc.isenabled()
         gc.disable()
         try:
@@ -235,8 +229,8 @@ class EventAccumulator:
 def _tensor(message: bytes) -> TensorProto | None:
     content = parse_value(message, 0, len(message)).content
     if content is None or content.number != TENSOR:
-        return None  # a point of the same tag that was written by another writer
+        return None  # of the same tag, by another writer
     parsed = parse_tensor(message, content.begin, content.end)
     array = tensor_array(message, content.begin, content.end)
-    is_widened = array.dtype == np.float32  # as bfloat16 is, which NumPy does not have
+    is_widened = array.dtype == np.float32  # as bfloat16 is, which NumPy lacks
     return TensorProto(_FLOAT if is_widened else parsed.dtype, array)

@@ -22,11 +22,7 @@ _Number = TypeVar("_Number", int, float)
 
 
 class FileWriter(EventFileWriter):
-    """An event file in ``log_dir``, as ``SummaryWriter.file_writer`` has one.
-
-    It is ``runhooks.summary.FileWriter`` with times that the caller may give. Arguments and errors
-    are those of ``SummaryWriter``.
-    """
+    """A ``runhooks.summary.FileWriter`` that takes times, and arguments as ``SummaryWriter``."""
 
     def __init__(
         self,
@@ -67,15 +63,15 @@ class FileWriter(EventFileWriter):
         self._put(tag, value, step, wall_time)
 
     def add_event(self, event: Message, step: Any = None, walltime: float | None = None) -> None:
-        """Add ``event``, of Protocol Buffers or ours, with this step and time.
+        """Add ``event``, of Protocol Buffers or ours, with this step and time; None: its own.
 
-        Those that are None stay as they are in it; an event without a time gets that of the call.
+        An event without a time gets that of the call.
         """
         if walltime is None:
             walltime = getattr(event, "wall_time", None) or clock.wall()
         step = getattr(event, "step", 0) if step is None else step
         number, seconds = step_and_time(step, walltime)
-        # Of a field that comes twice, the later one counts.
+        # Of a field given twice, the later counts.
         encoded = event.SerializeToString() + proto.double_field(_WALL_TIME, seconds)
         encoded += proto.varint_field(_STEP, number)
         self._add(EncodedEvent(seconds, number, encoded))
@@ -94,8 +90,6 @@ class FileWriter(EventFileWriter):
 
 
 class NoFileWriter(FileWriter):
-    """Writes nothing; the directory is not made."""
-
     def _open(self, logdir: str, options: FileOptions, lazily: bool = False) -> None:
         self._logdir, self._options, self._closed = logdir, options, False
         self._file = SharedFile(WriteQueue(_Nowhere()))
@@ -110,10 +104,7 @@ class _Nowhere(Sink):
 
 
 def step_and_time(step: Any, wall_time: float | None) -> tuple[int, float]:
-    """Return a step and a time; 0 and now for what is None.
-
-    Raises ValueError if one is out of range or no number, TypeError if it is something else.
-    """
+    """Return both as numbers, 0 and now for None; raise ValueError or TypeError."""
     number = 0 if step is None else _converted(int, "global_step", step)
     if not -(1 << 63) <= number < 1 << 63:
         raise ValueError(f"global_step must fit in 64 bits, got {step!r}")

@@ -108,7 +108,7 @@ class MetricWriter:
         self._call("close")
 
     def _call(self, method: str, *args: Any, **kwargs: Any) -> None:
-        """Do what ``method`` is to do, unless a subclass overrides it."""
+        """Do what ``method`` does unless a subclass overrides it."""
         raise NotImplementedError(f"a {type(self).__name__} has no {method}")
 
 
@@ -138,7 +138,7 @@ class SummaryWriter(MetricWriter):
             self._writer.add_summary(Summary(made), step)
 
 
-# With the options of each method, in its order.
+# Options are in the order of the method.
 _MADE_BY: dict[str, Callable[..., Sequence[Value]]] = {
     "write_summaries": lambda tag, array, metadata: [tensor_value(tag, array, metadata or b"")],
     "write_images": lambda tag, image: [picture_value(tag, image)],
@@ -182,7 +182,7 @@ class LoggingWriter(MetricWriter):
 
 
 class MultiWriter(MetricWriter):
-    """Passes everything on to all of ``writers``, even if one of them raises."""
+    """Passes everything on to all ``writers``, even if one raises."""
 
     def __init__(self, writers: Sequence[MetricWriter]) -> None:
         self._writers = tuple(writers)
@@ -235,7 +235,7 @@ class _Calls(Sink):
         for call in batch.values:
             try:
                 call()
-            except Exception as error:  # noqa: BLE001 (raised by a later call)
+            except Exception as error:  # noqa: BLE001
                 errors.append(error)
         return errors
 
@@ -251,9 +251,9 @@ def create_default_writer(
 
     Args:
         logdir: The directory of the event file; None: only log.
-        just_logging: Whether to only log, as on ranks but the first.
+        just_logging: As on ranks but the first.
         asynchronous: Whether to log in a thread, which waits for the numbers.
-        collection: A directory in ``logdir``, which stands in log lines too.
+        collection: A directory in ``logdir``, also named in log lines.
     """
     logs: MetricWriter = LoggingWriter(collection)
     if asynchronous:
@@ -264,7 +264,7 @@ def create_default_writer(
 
 
 def write_values(writer: MetricWriter, step: int, metrics: Mapping[str, Any]) -> None:
-    """Write each of ``metrics``, a dict by tag, with the method of ``writer`` for what it is.
+    """Write each of ``metrics``, by tag, with the method of ``writer`` for its type.
 
     They are numbers, arrays of size 1, or a ``Scalar``, ``Summary``, ``Image``, ``Audio``,
     ``Text``, ``Histogram`` or ``HyperParam`` of ``clu.values``, or of a class of that name with the
