@@ -47,12 +47,12 @@ _ENCODED = {"%": "%25", "/": "%2f", "\\": "%5c"}
 class SummaryWriter(ClosedAtEnd):
     """Writes event files in ``log_dir`` with the methods of ``torch.utils.tensorboard``.
 
-    Arrays are as for ``runhooks.summary.Writer``. An error in the background is raised once, by a
-    later call. ``global_step`` is what ``int`` takes (None: 0), ``walltime`` in seconds since the
-    epoch (None: now).
+    Arrays are those of ``runhooks.summary.Writer``, and written as there. What goes wrong in the
+    background is raised, once, by a later call. ``global_step`` is what ``int`` takes (None: 0),
+    ``walltime`` in seconds since the epoch (None: now).
 
-    ``file_writer`` is the file of the run; ``all_writers`` has it and those of sub-runs, by
-    directory. Both are None when closed.
+    ``file_writer`` is the file of the run, and ``all_writers`` has it and those of the sub-runs by
+    directory; both are None when they are closed.
 
     Args:
         log_dir: The directory; None: ``runs/<time>_<host><comment>``.
@@ -60,7 +60,7 @@ class SummaryWriter(ClosedAtEnd):
         purge_step: Readers drop what was written before from this step on, in sub-runs too, once
             something is added to them.
         max_queue: How many events may wait, if above 500,000.
-        flush_secs: Events are written within 0.2 seconds, or at once if this is less.
+        flush_secs: Events are written after 0.2 seconds at the latest, or at once if this is less.
         filename_suffix: The end of the names of event files.
         write_to_disk: False: nothing is written, and no directory is made.
         logdir: tensorboardX's word for ``log_dir``.
@@ -124,8 +124,8 @@ class SummaryWriter(ClosedAtEnd):
         """Add a number, or an array or list of size 1.
 
         With ``new_style`` it is written as a tensor, as by TensorFlow 2: float32, or float64 with
-        ``double_precision``. ``display_name`` and ``summary_description`` are those of
-        ``SummaryMetadata``.
+        ``double_precision``. ``display_name`` stands in place of the tag in TensorBoard;
+        ``summary_description`` is Markdown.
         """
         writer = self.file_writer or self._get_file_writer()
         is_plain = not (new_style or display_name or summary_description)
@@ -155,7 +155,10 @@ class SummaryWriter(ClosedAtEnd):
         global_step: Any = None,
         walltime: float | None = None,
     ) -> None:
-        """Add numbers that TensorBoard shows in one chart, each in a sub-run ``main_tag_key``."""
+        """Add numbers that TensorBoard shows in one chart, each in a sub-run ``main_tag_key``.
+
+        ``/`` of ``main_tag`` becomes ``_`` there.
+        """
         text_tag(main_tag)
         if not isinstance(tag_scalar_dict, Mapping):
             raise TypeError(
@@ -176,9 +179,10 @@ class SummaryWriter(ClosedAtEnd):
         walltime: float | None = None,
         max_bins: int | None = None,
     ) -> None:
-        """Add a histogram, as for ``summary.histogram_value``.
+        """Add how real numbers of any shape are distributed.
 
-        ``bins`` may also be ``"tensorflow"``, which is None there.
+        ``bins`` is ``"tensorflow"``, for up to 512 buckets, whose width grows with the numbers in
+        them, or what ``numpy.histogram`` takes. Beyond ``max_bins`` neighbours are put together.
         """
         edges = None if isinstance(bins, str) and bins == "tensorflow" else bins
         self._add(histogram_value(tag, values, edges, max_bins), global_step, walltime)
@@ -186,7 +190,7 @@ class SummaryWriter(ClosedAtEnd):
     def add_histogram_raw(
         self,
         tag: str,
-        min: float,  # noqa: A002 (torch's name)
+        min: float,  # noqa: A002 (the name of the argument is torch's)
         max: float,  # noqa: A002
         num: float,
         sum: float,  # noqa: A002
@@ -262,7 +266,7 @@ class SummaryWriter(ClosedAtEnd):
         """Add a batch of videos as one animated GIF, ``fps`` frames a second.
 
         ``[N, frames, 1 or 3 channels, height, width]``, else as for ``add_image``; ``dataformats``:
-        the axes, in any order. Raises ImportError without Pillow.
+        these axes in any order. Raises ImportError without Pillow.
         """
         self._add(video_value(tag, vid_tensor, fps, dataformats), global_step, walltime)
 
@@ -274,7 +278,10 @@ class SummaryWriter(ClosedAtEnd):
         sample_rate: int = 44100,
         walltime: float | None = None,
     ) -> None:
-        """Add a clip of sound, as for ``summary.clip_value``."""
+        """Add a clip of sound, of ``sample_rate`` frames a second, as for ``summary.clip_value``.
+
+        ``[frames]``, ``[1, frames]`` or ``[frames, channels]``: int16, or floats from -1.0 to 1.0.
+        """
         self._add(clip_value(tag, snd_tensor, sample_rate), global_step, walltime)
 
     def add_text(
@@ -302,7 +309,10 @@ class SummaryWriter(ClosedAtEnd):
         weights: Any = None,
         walltime: float | None = None,
     ) -> None:
-        """Add a precision-recall curve of at most 127 thresholds, as ``summary.pr_curve_value``."""
+        """Add the precision-recall curve of a binary classifier, of at most 127 thresholds.
+
+        ``labels`` are 0 and 1, ``predictions`` 0.0 to 1.0; else as for ``summary.pr_curve_value``.
+        """
         thresholds = min(num_thresholds, _MOST_THRESHOLDS)
         value = pr_curve_value(tag, labels, predictions, thresholds, weights)
         self._add(value, global_step, walltime)
@@ -317,12 +327,15 @@ class SummaryWriter(ClosedAtEnd):
         global_step: Any = None,
         walltime: float | None = None,
     ) -> None:
-        """Add point clouds, or meshes of triangles, as for ``summary.mesh_values``."""
+        """Add point clouds, or meshes of triangles, as for ``summary.mesh_values``.
+
+        ``vertices`` and ``colors``, 0 to 255: ``[N, vertices, 3]``. ``faces``: ``[N, faces, 3]``.
+        """
         values = mesh_values(tag, vertices, colors, faces, config_dict)
         self._add(values, global_step, walltime)
 
     def add_custom_scalars(self, layout: Mapping[str, Mapping[str, Sequence[Any]]]) -> None:
-        """Add which scalars TensorBoard shows in one chart, as ``summary.custom_scalars_value``.
+        """Add which scalars TensorBoard shows in one chart. The last layout of a run counts.
 
         ``layout`` has the charts by category, then by title: each is ``["Multiline", tags]`` or
         ``["Margin", [value, lower, upper]]``.
@@ -357,7 +370,8 @@ class SummaryWriter(ClosedAtEnd):
     ) -> None:
         """Add hyperparameters and metrics by name, as for ``summary.hparams_values``.
 
-        They go to a sub-run: ``run_name`` (tensorboardX: ``name``), else the time.
+        Hyperparameters are bools, numbers or strs; metrics, numbers. They go to a sub-run:
+        ``run_name`` (tensorboardX: ``name``), else the time.
         """
         values = hparams_values(hparam_dict, metric_dict, hparam_domain_discrete)
         step, wall_time = step_and_time(global_step, None)
@@ -398,9 +412,9 @@ class SummaryWriter(ClosedAtEnd):
     ) -> None:
         """Add the graph of a module of PyTorch, which runs once, in evaluation mode.
 
-        ``input_to_model``: a tensor or a tuple of arguments. ``verbose``: print it. Without
+        ``input_to_model``: a tensor or a tuple of arguments. ``verbose``: print the graph. Without
         ``use_strict_trace`` the module may return lists and dicts. Raises ImportError without
-        PyTorch or TensorBoard, RuntimeError if it cannot be traced.
+        PyTorch or TensorBoard, RuntimeError if the module cannot be traced.
         """
         try:
             from runhooks.engines.torch.engine import module_graph
@@ -459,7 +473,7 @@ class SummaryWriter(ClosedAtEnd):
         return writer
 
     def _open_sub_run(self, directory: str) -> FileWriter:
-        """Return a file in ``directory``; what an interrupted run left there is dropped."""
+        """Return a file in ``directory``; what an interrupted run has left there is dropped."""
         writer = self._open(directory)
         if self._start is not None and directory not in self._started:
             self._started.add(directory)
@@ -483,7 +497,7 @@ def _default_directory(comment: str) -> str:
 
 def _kept(tag: str, value: Any) -> Any:
     if getattr(value, "is_cpu", False) and value.numel() == 1:
-        value = value.item()  # of PyTorch; there is nothing to wait for
+        value = value.item()  # a tensor of PyTorch, which nobody has to wait for
     if type(value) in NUMBERS:
         return value
     if not isinstance(value, str):
