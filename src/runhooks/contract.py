@@ -525,7 +525,7 @@ class RawSession(CallableRuns):
         raise NotImplementedError
 
     def read(self, name: str) -> dict[str, np.ndarray[Any, Any]]:
-        """Return the arrays of that name in checkpoints, or below it, by whole name.
+        """Return the arrays of that name in checkpoints, or below it, by whole name; makes no run.
 
         ValueError if nothing has that name.
         """

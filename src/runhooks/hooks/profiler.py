@@ -39,19 +39,18 @@ class ProfilerHook(TimedHook, TensorFlowHook):
 
     As in ``tf.compat.v1.train``. Each engine writes its own kind of file to ``output_dir``:
 
-    - python: ``profile-<first step>.pstats``, for ``python -m pstats`` or snakeviz;
-    - jax: ``plugins/profile/step-<first step>``, for TensorBoard; the ``perfetto_trace.json.gz`` in
-      it is for Perfetto;
-    - torch: ``timeline-<first step>.pt.trace.json``, for TensorBoard or Perfetto;
-    - TensorFlow: ``timeline-<step>.json`` for each step, for Perfetto or chrome://tracing; and run
-      metadata in the event file of the directory.
+    - python: ``profile-<first step>.pstats``, for ``python -m pstats``;
+    - jax: ``plugins/profile/step-<first step>``, for TensorBoard, with ``perfetto_trace.json.gz``
+      for Perfetto;
+    - torch: ``timeline-<first step>.pt.trace.json``, for both;
+    - TensorFlow: ``timeline-<step>.json`` for each step, for Perfetto; and run metadata in the
+      event file of the directory.
 
     The hook waits for the device before and after a profile. The first step of a session, which
     compiles, is profiled only if the ``on_steps`` of a trigger name it. A profiler that fails
     causes a warning.
 
-        trigger = rh.Trigger(on_steps=[100])
-        hooks = [rh.ProfilerHook(output_dir="runs/a", num_steps=5, trigger=trigger)]
+        hooks = [rh.ProfilerHook(save_steps=1000, output_dir="runs/a", num_steps=5)]
 
     Args:
         save_steps: Steps from one profile to the next, counted from the start of the session.
@@ -217,7 +216,7 @@ class ProfilerHook(TimedHook, TensorFlowHook):
         return self._temporary
 
     def _published(self, written: Path) -> str:
-        """Return where ``written``, in that folder, is in the end."""
+        """Return where ``written`` is in the end."""
         temporary = self._temporary
         if temporary is None:
             return str(written)

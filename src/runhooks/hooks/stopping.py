@@ -42,13 +42,12 @@ _MANY_RUNS = 200
 class StopAtStepHook(StepReadingHook):
     """Asks to stop when the global step has reached ``last_step``.
 
-    As in ``tf.compat.v1.train``, except that a run resumed at or after its last step makes no
-    further step.
+    As in ``tf.compat.v1.train``, but a run resumed at or after its last step makes no further step.
 
         hooks = [rh.StopAtStepHook(last_step=2000)]
 
     Args:
-        num_steps: Stop this many steps after the step at which the session starts.
+        num_steps: Stop this many steps after the start of the session.
         last_step: Stop at this global step.
 
     Raises:
@@ -107,9 +106,9 @@ class StopAtStepHook(StepReadingHook):
 class TimeLimitHook(SessionRunHook):
     """Asks to stop when the monitored session has been open for ``secs`` seconds.
 
-    The first run that starts after that time is the last one: leave time for it and for the final
-    checkpoint. A resumed run has ``secs`` seconds again; a recovery does not restart the clock.
-    ValueError unless ``secs`` is above zero.
+    The first run that starts after that is the last one: leave time for it and the last checkpoint.
+    A resumed run has ``secs`` again; a recovery does not restart the clock. ValueError unless
+    ``secs`` is above zero.
 
         hooks = [rh.TimeLimitHook(secs=23.5 * 3600)]
     """
@@ -147,17 +146,16 @@ class NanTensorHook(SessionRunHook):
 
     Args:
         loss_tensor: The tensor to watch, or its name: an array, or any pytree of arrays, such as
-            all gradients. Of a state or a part of one, it checks the new value that the run has
-            assigned, before any checkpoint contains it.
-        fail_on_nan_loss: Whether to raise the error; False: log it and ask to stop. Either way,
-            ``CheckpointSaverHook`` saves no checkpoint after it.
+            all gradients. Of a state or a part of one, it checks the new value, before any
+            checkpoint has it.
+        fail_on_nan_loss: Whether to raise the error; False: log it and ask to stop.
         late: Read the loss one run later; at once at the end, and when other hooks are due. A state
             is always read at once.
         trigger: When to read it; None: in every run.
 
     Raises:
-        NanLossDuringTrainingError: When the loss is NaN; on a TensorFlow graph, it is also a
-            subclass of TensorFlow's class of that name.
+        NanLossDuringTrainingError: When the loss is NaN; on a TensorFlow graph, also an instance of
+            TensorFlow's class.
     """
 
     def __init__(
@@ -251,7 +249,6 @@ class NanTensorHook(SessionRunHook):
             self._timer.load_state_dict(state)
 
     def _nan_paths(self, value: Any) -> Iterator[str]:
-        """Yield the places of NaN in ``value``."""
         for path, leaf in self._leaves(value).items():
             if leaf is not None and library_of(leaf).has_nan(leaf):
                 yield path
@@ -281,7 +278,7 @@ _CANNOT_READ = (BufferError, TypeError, ValueError, struct.error)
 
 
 def _reader_of_scalars(value: Any) -> Callable[[Any], tuple[float]] | None:
-    """Return what reads scalars like ``value`` quickly, if it is on the host."""
+    """Return what reads scalars like ``value``, if it is on the host."""
     if isinstance(value, Mapping | list | tuple) or np.shape(value) != ():
         return None
     number = library_of(value).number
