@@ -248,7 +248,7 @@ class StopRequest:
         end = time.monotonic() + secs
         while self.reason is None and (left := end - time.monotonic()) > 0:
             with suppress(queue.Empty):
-                # A signal just before Python waits for the lock does not end that wait.
+                # A signal just before the wait does not end it.
                 self._bell.get(timeout=min(left, 1.0))
                 self._bell.put(None)  # for the next who waits
         return self.reason is not None
@@ -459,7 +459,7 @@ class RawSession(CallableRuns):
         return None
 
     def after_own_run(self) -> AbstractContextManager[None]:
-        """Return a context in which ``global_step`` is that of this thread's last run."""
+        """Return a context in which ``global_step`` is as of this thread's last run."""
         return nullcontext()
 
     def refresh_step(self) -> int | None:
@@ -580,6 +580,6 @@ class RawSession(CallableRuns):
         saved.load_state_dict(state)
 
     def unclaimed_states(self) -> dict[str, Any]:
-        """Return the restored states of nothing attached, sorted by name."""
+        """Return the restored states of what is not attached, by name."""
         states = sorted(self._loaded_states.items())
         return {name: state for name, state in states if name not in self._attached}

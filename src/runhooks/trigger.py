@@ -39,10 +39,10 @@ def earliest(*dues: Due | None) -> Due | None:
 
 
 class EpochsDone(Protocol):
-    """The epochs that a session has trained on: ``session.epochs``."""
+    """How many epochs a session has trained on: ``session.epochs``."""
 
     def done_at(self, step: int) -> Fraction:
-        """Return them at ``step``: the global step now, or after the next run."""
+        """Return them at ``step``: the present one, or that after the next run."""
 
 
 @dataclass(frozen=True)

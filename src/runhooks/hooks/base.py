@@ -115,7 +115,7 @@ class SummaryOutput:
             directory = rank_folder(self._output_dir)
             get_default_graph().engine.share_event_file(self._given, directory)
             self.writer = adapted(self._given)
-        elif self._is_others:  # it may know no messages but those of the graph's framework
+        elif self._is_others:  # it may know only its framework's messages
             self._message = get_default_graph().engine.message
 
     def start(self, session: RawSession) -> None:
@@ -271,7 +271,7 @@ class NamedTensors:
             tensors = [tensors]
         if not isinstance(tensors, Iterable):
             raise TypeError(f"tensors must be a dict or a list, got {tensors!r}")
-        #: The keys, labels or tensors; in the order of a list, where one may occur twice.
+        #: Labels or tensors; in the order of a list, where one may occur twice.
         self.listed: list[Any] = sorted(tensors) if isinstance(tensors, Mapping) else list(tensors)
         given = tensors if isinstance(tensors, Mapping) else {key: key for key in self.listed}
         self.by_key: dict[Any, Any] = {key: given[key] for key in self.listed}
@@ -301,7 +301,7 @@ def outputs_of(argument: str, element: Any) -> tuple[Any, ...]:
             f"{argument} must not be a summary, got {element.name!r}: give the tensor that the "
             "summary is made of"
         )
-    # In every engine an operation has outputs, and a tensor has not.
+    # On every engine, a tensor has no outputs.
     outputs: tuple[Any, ...] = tuple(getattr(element, "outputs", (element,)))
     if not outputs:
         raise ValueError(f"{argument}: the operation {element.name!r} has no value: give a tensor")

@@ -66,8 +66,8 @@ class _State(NamedTuple):
     """What a checkpoint holds: no other one of the same is saved."""
 
     step: int
-    changes: int  # how many runs have changed the session
-    best: Mapping[str, float]  # the metrics by which the step is among the best so far
+    changes: int
+    best: Mapping[str, float]  # the metrics by which it is among the best
 
 
 class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
@@ -245,7 +245,7 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
             self._call_listeners("before_save", lambda it: it.before_save(session, step))
             settle_all()
             try:
-                self._output.flush()  # raises what was lost here; others tell their own callers
+                self._output.flush()  # raises what was lost here
             except Exception:  # no reason to lose the checkpoint as well
                 self._begin_save(session, step)
                 raise
@@ -300,7 +300,7 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
             try:
                 with not_training(session):
                     save.background.wait()
-            finally:  # a Ctrl-C may end the waiting before the saving ends
+            finally:  # a Ctrl-C may end the wait first
                 self._under_way = None if save.background.done else save
         self._under_way = None
         log_of(session).info("saved checkpoint %s", save.path)

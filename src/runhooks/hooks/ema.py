@@ -193,7 +193,7 @@ class EmaHook(TimedHook):
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
         assert self._averages is not None
         with session_of(session).substituted(self._places):
-            pass  # a name that nothing has is reported now
+            pass  # for its error
         super().after_create_session(session, coord)
         if self._timer.last_triggered_step() is None:
             self._num_updates = 0  # the training starts over

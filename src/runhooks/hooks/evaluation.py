@@ -154,7 +154,7 @@ class EvaluationHook(EvaluatingHook):
         self._data = data
         self._outputs = outputs
         self._evaluated: EvaluatedStep | None = None
-        self._graph: BaseGraph | None = None  # that of the next two
+        self._graph: BaseGraph | None = None
         self._summary_op = summary_op
         self._shown: list[Any] | None = None
         arguments.instance(EmaHook, averages=averages)
@@ -232,7 +232,7 @@ class EvaluationHook(EvaluatingHook):
         self, session: RawSession, training: SessionRunArgs | None
     ) -> tuple[dict[str, float], int]:
         means = Means(_is_number if self._test_step is not None else lambda value: True)
-        shown: list[Any] = []  # an evaluation that a stop ends writes nothing: it is repeated
+        shown: list[Any] = []  # what a stop ends writes nothing
         feeds = until_stop(session, self._feeds(session, training), is_at_end=training is None)
 
         def take(results: list[Any]) -> None:
@@ -248,7 +248,7 @@ class EvaluationHook(EvaluatingHook):
         try:
             runs = self._loop.run(session, chain(first, repeat(each)), feeds, take)
         except LoopStoppedError:
-            session.rewind(*self._inputs, to=self._before)  # a checkpoint is to hold nothing of it
+            session.rewind(*self._inputs, to=self._before)  # checkpoints hold nothing of it
             raise
         if not runs:
             raise RuntimeError(

@@ -82,7 +82,7 @@ class LoggingTensorHook(TensorFlowHook):
         self._trigger = trigger
         self._formatter = formatter
         self._should_trigger = False
-        self._iter_count = 0  # what the timer goes by: the number of the run, or the global step
+        self._iter_count = 0  # the number of the run, or the global step
         self._announced: int | None = None  # the run in which the hook is due
         self._logged_step: int | None = None
         self._has_line = False  # of this process

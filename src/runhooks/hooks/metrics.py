@@ -101,7 +101,7 @@ class EvaluationTimer(Timer):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
-        self._seen = None  # the hook may have made up, by now, an evaluation that a stop had ended
+        self._seen = None  # it may have made up an evaluation that a stop had ended
 
 
 def number(label: str, value: Any) -> float:
@@ -143,7 +143,7 @@ class EvaluatingHook(TimedHook):
         super().__init__(timer)
         self.hook_name = hook_name
         self._output = SummaryOutput(output_dir, summary_writer)
-        #: The global step of the last evaluation in this session; None: there was none.
+        #: That of the last evaluation in this session, if any.
         self.evaluated_step: int | None = None
         self._found: dict[int, dict[str, float]] | None = None  # by step; None: it has never begun
         self._dropped_at: int | None = None  # the step of an evaluation that a stop has ended
@@ -349,10 +349,10 @@ class ReduceOnPlateauHook(MetricHook):
             or a tensor or its name, a single number.
         learning_rate: Its name in checkpoints, for which ``docs/evaluation.md`` has a table.
         mode: ``"min"`` if a lower metric is better, ``"max"`` if a higher one is.
-        factor: The factor for the rate; below 1.
+        factor: Below 1.
         patience: How many values in a row may fail to improve.
         threshold: How much better than the best a value must be.
-        threshold_mode: ``"rel"``: by a fraction of the best; ``"abs"``: by a difference.
+        threshold_mode: ``"rel"``: a fraction of the best; ``"abs"``: a difference.
         cooldown: How many values to ignore after a reduction.
         min_lr: The lowest rate.
         every_n_steps: Fetch a tensor at the multiples of this number.

@@ -75,7 +75,7 @@ class CallHook(FetchingHook):
         super().__init__(timer, tensors)
         self._fn = fn
         self._is_by_name = isinstance(tensors, Mapping)
-        self._counters: list[Any] = []  # the keys of the epoch and the global step
+        self._counters: list[Any] = []  # keys of the epoch and the global step
         self.hook_name = hook_name
 
     def begin(self) -> None:
@@ -133,7 +133,7 @@ class FinalOpsHook(SessionRunHook):
     As in ``tf.compat.v1.train``.
 
         at_end = rh.FinalOpsHook({"accuracy": accuracy})
-        hooks = [at_end]  # after the loop: at_end.final_ops_values["accuracy"]
+        hooks = [at_end]  # then: at_end.final_ops_values["accuracy"]
 
     Args:
         final_ops: Anything that ``session.run`` takes; None: nothing. An OutOfRangeError or

@@ -53,13 +53,13 @@ class ProfilerHook(TimedHook, TensorFlowHook):
         hooks = [rh.ProfilerHook(save_steps=1000, output_dir="runs/a", num_steps=5)]
 
     Args:
-        save_steps: Steps from one profile to the next, counted from the start of the session.
+        save_steps: Steps from one profile to the next.
         save_secs: Seconds from one profile to the next.
         output_dir: The directory to write to.
         show_dataflow: Show which tensors go where; TensorFlow only.
         show_memory: Show which tensors are alive; TensorFlow only.
         num_steps: Steps per profile.
-        max_secs: After this many seconds, no step is added to a profile.
+        max_secs: No step is added to a profile after this many seconds.
         trigger: When to profile.
 
     Raises:
@@ -96,7 +96,7 @@ class ProfilerHook(TimedHook, TensorFlowHook):
         self._num_steps = num_steps
         self._max_secs = max_secs
         self._stop: Callable[[], Path] | None = None
-        self._trace: Any = None  # instead, where runs are traced one by one
+        self._trace: Any = None  # where runs are traced one by one
         self._last_step: float = math.inf
         self._deadline = math.inf
         self._first_step: int | None = None
@@ -107,7 +107,7 @@ class ProfilerHook(TimedHook, TensorFlowHook):
         self._write_to(rank_folder(self._output_dir or "."))
 
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
-        self._finish(session)  # the profile that a lost session was in
+        self._finish(session)  # that of a lost session
         self._start(session)
 
     def _start(self, session: RawSession) -> None:
@@ -204,7 +204,7 @@ class ProfilerHook(TimedHook, TensorFlowHook):
     def _write_to(self, directory: str | os.PathLike[str]) -> None:
         self._directory = directory
         self._place = path_of(place(output_dir=directory))
-        self._temporary: Path | None = None  # what goes to a store is first written there
+        self._temporary: Path | None = None  # for what goes to a store
 
     def _made_folder(self) -> Path:
         if not isinstance(self._place, StorePath):

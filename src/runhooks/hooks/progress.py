@@ -48,7 +48,7 @@ class Display(logging.Handler):
             # The only handler would disable logging's last resort.
             if handlers and self not in handlers:
                 handlers.insert(0, self)
-            # A line that wraps could not be written over; the last column makes some wrap.
+            # A line that wraps cannot be written over; some wrap in the last column.
             width = shutil.get_terminal_size().columns - 1
             line = f"\r{line[:width]}\x1b[K"
         self._stream.write(line if self._is_terminal else f"{line}\n")
@@ -126,7 +126,7 @@ def _short(value: Any) -> str:
 
 
 class ProgressHook(FetchingHook):
-    """Shows step, speed and time left: a bar in a terminal, a line every 5 seconds elsewhere.
+    """Shows step, speed and time left, as a bar in a terminal, or a line every 5 seconds.
 
     A tensor is shown as of the last step that fetched it. The speed is measured from the second
     display on, so without compilation.

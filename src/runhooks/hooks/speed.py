@@ -167,7 +167,7 @@ class StepCounterHook(WindowHook, StepReadingHook, SummaryWritingHook):
             return
         asked = run_context.original_args
         part = session_of(run_context.session).step_part(asked.fetches, asked.feed_dict or ())
-        if part is not StepPart.PART:  # a part of a step, as one that accumulates gradients
+        if part is not StepPart.PART:  # a part may accumulate gradients
             self._warned = True
             log_of(run_context.session).warning(
                 "the global step has not been increased since it was last looked at: it has stayed "
@@ -188,7 +188,7 @@ class StepCounterHook(WindowHook, StepReadingHook, SummaryWritingHook):
 
 
 class ThroughputHook(WindowHook):
-    """Logs and writes examples, tokens and steps per second, and the share of time spent on input.
+    """Logs and writes examples, tokens and steps per second, and the share of time on input.
 
     The tags are ``throughput/steps_per_sec``, ``throughput/examples_per_sec``,
     ``throughput/tokens_per_sec`` and, if the loop has waited, ``throughput/input_wait``: the share,
@@ -304,7 +304,7 @@ class _Total:
     def add(self, value: Any) -> None:
         self._unread.append(value)
         if len(self._unread) > 1000:
-            self._read_first(500)  # computed long ago: reading them does not wait
+            self._read_first(500)  # computed long ago
 
     def take(self) -> float:
         self._read_first(len(self._unread))

@@ -35,7 +35,7 @@ from runhooks.trigger import Due, Timer, Trigger
 
 _log = logging.getLogger("runhooks")
 
-#: So many runs without a step are a loop that never ends, not the preparation of a training.
+#: So many runs without a step are a loop that never ends.
 _MANY_RUNS = 200
 
 
@@ -61,7 +61,7 @@ class StopAtStepHook(StepReadingHook):
         self._stops_after = None if num_steps is None else Due(step=num_steps)
         self._stops_at = None if last_step is None else Due(step=last_step)
         self._last_step: float | None = last_step
-        self._start: int | None = None  # where the session starts, until the step has moved
+        self._start: int | None = None  # until the step has moved
         self._runs = 0
 
     def begin(self) -> None:
@@ -116,7 +116,7 @@ class TimeLimitHook(SessionRunHook):
     def __init__(self, secs: float) -> None:
         arguments.given(secs=secs)
         arguments.positive(secs=secs)
-        self._limit = Due(time=secs)  # from the start on; ranks compare what is due
+        self._limit = Due(time=secs)  # ranks compare what is due
         self._start = 0.0
 
     def begin(self) -> None:
@@ -142,7 +142,7 @@ class NanTensorHook(SessionRunHook):
 
     As in ``tf.compat.v1.train``, it waits for the device in the run that computes the loss.
 
-        hooks = [rh.NanTensorHook("loss"), rh.NanTensorHook("state", late=True)]
+        hooks = [rh.NanTensorHook("loss", late=True)]
 
     Args:
         loss_tensor: The tensor to watch, or its name: an array, or any pytree of arrays, such as
@@ -209,7 +209,7 @@ class NanTensorHook(SessionRunHook):
             self._timer.update_last_triggered_step(step or 0)
         # In the run itself a state is as it was before.
         value = run_context.session.run(self._loss) if self._is_state else run_values.results
-        self._found = None  # a loop may catch the error and repair the state
+        self._found = None  # a loop may repair the state
         if self.watch(step, value) or self.watch(None, None):
             session_of(run_context.session).state_error = self._found  # a saver may be due, too
             run_context.request_stop()
@@ -271,7 +271,7 @@ class NanTensorHook(SessionRunHook):
         return True
 
 
-#: TensorFlow's line, for which logs are searched.
+#: TensorFlow's line.
 _DIVERGED = "Model diverged with loss = NaN."
 
 _CANNOT_READ = (BufferError, TypeError, ValueError, struct.error)

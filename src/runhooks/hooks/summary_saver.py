@@ -147,7 +147,7 @@ def summaries_of(graph: BaseGraph, summary_op: Any) -> list[Any]:
                 f"summary_op must be a summary, got {name!r}: make a summary of it, such as "
                 f"rh.summary.scalar({name!r}, {name!r})"
             )
-    if isinstance(graph, Graph):  # TensorFlow's programs have their summaries written by both
+    if isinstance(graph, Graph):  # in TensorFlow's programs, both write them
         others = graph.get_collection_ref(GraphKeys.SUMMARIES)
         others[:] = [it for it in others if all(it is not summary for summary in found)]
     return found

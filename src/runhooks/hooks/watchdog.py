@@ -28,7 +28,7 @@ class _Dump(NamedTuple):
     abort: bool
 
 
-_lock = threading.RLock()  # a signal handler may fork inside of it
+_lock = threading.RLock()  # a signal handler may fork inside
 _dumps: dict[WatchdogHook, _Dump] = {}
 
 
@@ -45,7 +45,7 @@ def _set_timer() -> None:
 
 def _before_fork() -> None:
     _lock.acquire()
-    if _dumps:  # a forked process would wait for ever for the thread of the timer
+    if _dumps:  # a forked process would wait for its thread for ever
         faulthandler.cancel_dump_traceback_later()
 
 
