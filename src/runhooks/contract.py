@@ -401,7 +401,7 @@ class RawSession(CallableRuns):
 
     @property
     def checkpoint(self) -> str | None:
-        """The checkpoint that it was last restored from, or saved as."""
+        """The checkpoint that it was last restored from, or saved whole as."""
         return self._checkpoint
 
     @checkpoint.setter
@@ -542,7 +542,8 @@ class RawSession(CallableRuns):
     def substituted(self, places: Mapping[str, str]) -> AbstractContextManager[None]:
         """Put values in the places of others inside the ``with`` block.
 
-        As in ``{"state/params": "ema/state/params"}``. ValueError as in ``assign``.
+        ``{"state/params": "ema/state/params"}`` puts averages in the place of parameters.
+        ValueError as in ``assign``.
         """
         raise NotImplementedError
 

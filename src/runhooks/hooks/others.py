@@ -136,8 +136,8 @@ class FinalOpsHook(SessionRunHook):
         hooks = [at_end]  # then: at_end.final_ops_values["accuracy"]
 
     Args:
-        final_ops: Anything that ``session.run`` takes; None: nothing. An OutOfRangeError or
-            StopIteration is raised again, after a warning.
+        final_ops: Anything that ``session.run`` takes; None: nothing. OutOfRangeError and
+            StopIteration are raised again, after a warning.
         final_ops_feed_dict: Values by tensor.
 
     Raises:

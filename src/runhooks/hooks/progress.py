@@ -126,7 +126,7 @@ def _short(value: Any) -> str:
 
 
 class ProgressHook(FetchingHook):
-    """Shows step, speed and time left, as a bar in a terminal, or a line every 5 seconds.
+    """Shows step, speed and time left: a bar in a terminal, a line every 5 seconds elsewhere.
 
     A tensor is shown as of the last step that fetched it. The speed is measured from the second
     display on, so without compilation.

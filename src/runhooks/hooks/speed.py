@@ -202,8 +202,8 @@ class ThroughputHook(WindowHook):
         hooks = [rh.ThroughputHook(examples=32, every_n_steps=100, output_dir="runs/a")]
 
     Args:
-        examples: The number of examples in a step; or a tensor of it, or its name, fetched in
-            every run, and read when the hook is due.
+        examples: The number of examples in a step; or a tensor that gives it, or its name, fetched
+            in every run, and read when the hook is due.
         tokens: The same for tokens.
         every_n_steps: Measure at the multiples of this number.
         output_dir: Where to write, without a ``summary_writer``.

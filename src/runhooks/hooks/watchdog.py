@@ -45,7 +45,7 @@ def _set_timer() -> None:
 
 def _before_fork() -> None:
     _lock.acquire()
-    if _dumps:  # a forked process would wait for its thread for ever
+    if _dumps:  # a forked process would wait for the timer's thread for ever
         faulthandler.cancel_dump_traceback_later()
 
 
