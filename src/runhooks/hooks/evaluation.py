@@ -85,7 +85,7 @@ class EvaluationHook(EvaluatingHook):
     ``docs/evaluation.md`` says what the test step gets and what becomes of its results. The
     session's other hooks are not called in an evaluation.
 
-        hooks = [rh.EvaluationHook(test_step, test_loader, every_n_epochs=1, output_dir="runs/a")]
+        hooks = [rh.EvaluationHook(test_step, test_loader, every_n_epochs=1)]
 
     Args:
         test_step: The function; or a dict of tensors or their names, by tag, each a single number

@@ -143,7 +143,7 @@ class EvaluatingHook(TimedHook):
         super().__init__(timer)
         self.hook_name = hook_name
         self._output = SummaryOutput(output_dir, summary_writer)
-        #: That of the last evaluation in this session, if any.
+        #: The step of the last evaluation in this session, if any.
         self.evaluated_step: int | None = None
         self._found: dict[int, dict[str, float]] | None = None  # by step; None: it has never begun
         self._dropped_at: int | None = None  # the step of an evaluation that a stop has ended
