@@ -1,8 +1,7 @@
 """The contract of hooks: their methods, the messages of a run, the session that they see.
 
-Two tables end this text: phases, and whole lives. ``docs/life-cycle.md`` explains them; tests
-compare them with recorded sessions on every engine. A line is a name and its events in order; a
-name from a line above stands for that whole line.
+``docs/life-cycle.md`` explains these tables of phases and of whole lives; tests compare them with
+recorded sessions.
 
 open      each:begin  finalize-graph  create-session  each:after_create_session
 run       each:before_run  session-run  each:after_run
@@ -55,7 +54,7 @@ from runhooks.trigger import Due
 
 
 class SessionRunArgs(NamedTuple):
-    """The request of a hook, or of the caller, as ``tf.compat.v1.train.SessionRunArgs``.
+    """The request of a hook, or of the caller.
 
     Attributes:
         fetches: A tensor, operation, variable or name, or lists, tuples and dicts of these.
@@ -108,8 +107,7 @@ class SessionRunContext:
     def request_stop(self, reason: str | None = None) -> None:
         """Ask the loop to stop: ``should_stop()`` of the session is true after this run.
 
-        ``reason``, which TensorFlow's context does not take, is for the log and
-        ``session.stop_reason``.
+        ``reason`` is for the log and ``session.stop_reason``. TensorFlow's context takes none.
         """
         arguments.instance(str, reason=reason)
         self.stop_requested = True
@@ -119,8 +117,7 @@ class SessionRunContext:
 class SessionRunHook:
     """Base class of hooks: override what you need. Its methods do nothing.
 
-    The first five methods keep the contract of ``tf.compat.v1.train.SessionRunHook``. A hook
-    written for TensorFlow needs none of the rest.
+    The first five methods are those of ``tf.compat.v1.train.SessionRunHook``.
 
         class StopWhenGood(rh.SessionRunHook):
             def before_run(self, run_context):
@@ -134,14 +131,14 @@ class SessionRunHook:
         hooks = [StopWhenGood()]
     """
 
-    #: Whether it is called before all others in every phase, so that they have its results.
+    #: Whether it is called before all others in every phase.
     first: ClassVar[bool] = False
 
-    #: Whether it is called after all others in every phase, so that it saves what they did.
+    #: Whether it is called after all others in every phase.
     last: ClassVar[bool] = False
 
-    #: Which of several ranks call it: ``"all"``, in the same runs, or the ``"chief"`` alone, as one
-    #: that only writes. A ``Timer`` follows the clock of the chief.
+    #: Which of several ranks call it: ``"all"``, in the same runs, or the ``"chief"`` alone. A
+    #: ``Timer`` follows the clock of the chief.
     runs_on: str = "all"
 
     #: Whether all ranks call a hook of the ``"chief"`` where each holds a part of the model. It
@@ -158,16 +155,16 @@ class SessionRunHook:
     saved_objects: Mapping[str, Any] | None = None
 
     def begin(self) -> None:
-        """Called once, before the session exists: the last chance to add to the default graph.
+        """Called once, before the session exists; may add to the default graph.
 
         A second call on the same graph must add nothing.
         """
 
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
-        """Called when a session has been created: at the start and after every recovery."""
+        """Called when a session has been created: at the start and after each recovery."""
 
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
-        """Called before each run; return what to fetch and feed in that same run, or None.
+        """Called before each run; return what to fetch and feed in that run, or None.
 
         A request that needs a step of ``rh.torch`` waits for a run in which the caller makes it:
         the hook stays due, and ``after_run`` is not called.
@@ -209,7 +206,7 @@ class SessionRunHook:
         """Return the state that checkpoints keep for this hook, by name.
 
         Values are what JSON can hold, tuples, bytes, dicts with any keys, NumPy numbers, and arrays
-        of NumPy, torch and JAX, which come back on the CPU or the default device.
+        of NumPy, torch and JAX, which are loaded on the CPU or the default device.
         """
         return {}
 
@@ -228,10 +225,10 @@ class StopSignal(Protocol):
 
 
 class StopRequest:
-    """A request to stop, made by any thread or signal handler, that ends a ``wait``."""
+    """A request to stop, by any thread or signal handler."""
 
     def __init__(self) -> None:
-        #: Who asked first, and why; None if nobody has.
+        #: The first reason; None: nobody has asked.
         self.reason: str | None = None
         # Reentrant: a signal handler that interrupts a wait would deadlock on a threading.Event.
         self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -243,15 +240,15 @@ class StopRequest:
 
     @property
     def is_by_signal(self) -> bool:
-        """Whether a signal asked first, so that the process may be killed soon."""
+        """Whether a signal asked first: the process may be killed soon."""
         return self.reason in signal.Signals.__members__
 
     def wait(self, secs: float) -> bool:
-        """Wait up to ``secs`` seconds for a request; return whether there is one."""
+        """Wait up to ``secs`` for a request; return whether there is one."""
         end = time.monotonic() + secs
         while self.reason is None and (left := end - time.monotonic()) > 0:
             with suppress(queue.Empty):
-                # A signal just before Python waits for the lock does not end that wait.
+                # A signal just before the wait does not end it.
                 self._bell.get(timeout=min(left, 1.0))
                 self._bell.put(None)  # for the next who waits
         return self.reason is not None
@@ -261,8 +258,8 @@ class Snapshot(NamedTuple):
     """The state of a session at one moment.
 
     Attributes:
-        arrays: By variable and path in its pytree, ``"state/params/conv/kernel"``: of NumPy, or of
-            ranks that save together also ``ShardedArray``, and when loaded ``ArraySource``.
+        arrays: By variable and path in its pytree: of NumPy, or of ranks that save together also
+            ``ShardedArray``, and when loaded ``ArraySource``.
         states: Those of hooks, inputs and other objects, by name.
         resized: Of a checkpoint of another number of ranks; else None.
         is_given: Whether whoever loads the arrays may keep their memory.
@@ -276,7 +273,6 @@ class Snapshot(NamedTuple):
     metrics: Mapping[str, float] = MappingProxyType({})
 
     def only(self, variables: Collection[str]) -> Snapshot:
-        """Return the same with the arrays of ``variables`` alone."""
         below = tuple(f"{name}/" for name in variables)
         kept = {key: it for key, it in self.arrays.items() if f"{key}/".startswith(below)}
         return self._replace(arrays=kept)
@@ -304,7 +300,6 @@ class PreparedRun:
         self.is_of: Callable[[Any], bool] = known.is_the_same_as
 
     def is_fed(self, feed_dict: Any) -> bool:
-        """Return whether ``feed_dict`` has the keys ``fed``, as far as is quickly said."""
         return type(feed_dict) is dict and feed_dict.keys() == self.fed
 
     def foresee(self, off_steps: float) -> None:
@@ -315,8 +310,6 @@ class PreparedRun:
 
 
 class CallableRuns:
-    """The part of a session that makes functions of its runs."""
-
     def run(
         self,
         fetches: Any,
@@ -326,16 +319,16 @@ class CallableRuns:
         *,
         hooks: Literal[False] = False,
     ) -> Any:
-        """Compute ``fetches`` and return their values in the same structure."""
+        """Return the values of ``fetches``, in the same structure."""
         raise NotImplementedError
 
     def make_callable(
         self, fetches: Any, feed_list: Any = None, accept_options: bool = False
     ) -> Callable[..., Any]:
-        """Return a function each call of which is a call of ``run``.
+        """Return a function that calls ``run``.
 
-        The function takes the values of ``feed_list``, a list or tuple of the keys of a feed_dict,
-        in this order, and ``options`` and ``run_metadata`` by keyword, whatever ``accept_options``.
+        It takes the values of ``feed_list``, a list or tuple of the keys of a feed_dict, in this
+        order, and ``options`` and ``run_metadata`` by keyword, whatever ``accept_options``.
 
         Raises:
             TypeError: For another ``feed_list``; by the function, for a wrong number of values.
@@ -370,18 +363,18 @@ class Stateful(Protocol):
 
 
 class RawSession(CallableRuns):
-    """The base of the sessions of every framework: all that a layer or a hook may ask of one.
+    """The base of the sessions of every framework: all that a hook may ask of one.
 
     Attributes:
         recoveries: How many sessions of the monitored session were lost before this one.
         stop_request: Asked when the monitored session is to stop, as in a long wait.
         runs: The number of runs that have succeeded.
-        changes: The number of those that may have changed a variable; 0 where that is unknown.
+        changes: The number of those that may have changed a variable; 0: unknown.
         input_secs: The seconds spent waiting for inputs, since ``time_inputs()``.
         non_training_secs: Those spent on evaluations and the like, which add them.
         input_error: That by which an input has ended a run before it changed anything.
-        checkpoint_metrics: The metrics that ``checkpoint`` has, by name.
-        state_error: Why its state is not worth saving, such as a NaN in it.
+        checkpoint_metrics: The metrics of ``checkpoint``, by name.
+        state_error: Why its state is not saved, such as a NaN in it.
         ended_apart: Whether its ranks have ended at different global steps; known before ``end``.
         has_framework_saver: Whether the framework's own saver writes its checkpoints.
         makes_one_run_at_a_time: Whether runs of several threads wait for each other, hooks and all.
@@ -420,23 +413,23 @@ class RawSession(CallableRuns):
         return path == self._checkpoint and self.changes == self._changes_at_checkpoint
 
     def note_unsaved(self) -> None:
-        """Note a change that no run has made, as of a hook's state."""
+        """Note a change that no run has made."""
         self._changes_at_checkpoint = -1
 
     @property
     def graph(self) -> Any:
-        """The graph it runs: a ``runhooks.Graph``, or a framework's own."""
+        """Its graph: a ``runhooks.Graph``, or a framework's own."""
         raise NotImplementedError
 
     @property
     def engine(self) -> Framework:
-        """The framework that computes its graph."""
+        """The framework of its graph."""
         engine: Framework = self.graph.engine
         return engine
 
     @property
     def global_step(self) -> int | None:
-        """The global step, known on the host without a run; None if the graph has none."""
+        """The global step, without a run; None if the graph has none."""
         raise NotImplementedError
 
     @property
@@ -452,7 +445,7 @@ class RawSession(CallableRuns):
         return None if epochs is None else epochs.number
 
     def check_no_hooks(self, hooks: Any) -> None:
-        """Raise ValueError unless ``hooks``, which ``run`` was given, are none."""
+        """Raise ValueError unless ``hooks``, an argument of ``run``, are none."""
         if hooks is not None and hooks is not False and hooks != []:
             raise ValueError(
                 f"hooks must be False, got {hooks!r}: the session that hooks get calls none; "
@@ -466,7 +459,7 @@ class RawSession(CallableRuns):
         return None
 
     def after_own_run(self) -> AbstractContextManager[None]:
-        """Return a context in which ``global_step`` is that of this thread's last run."""
+        """Return a context in which ``global_step`` is as of this thread's last run."""
         return nullcontext()
 
     def refresh_step(self) -> int | None:
@@ -474,14 +467,14 @@ class RawSession(CallableRuns):
         return self.global_step
 
     def wait(self) -> None:
-        """Return when the device has computed all that was run, or raise its error."""
+        """Wait until the device has computed all runs; raise its error."""
 
     def found_closed(self, error: Exception) -> bool:
-        """Return whether ``error`` was raised because this very session is closed."""
+        """Return whether ``error`` says that this very session is closed."""
         return isinstance(error, ClosedSessionError) and error.owner is self
 
     def close(self) -> None:
-        """Release what it holds; may be called again."""
+        """Close it; may be called again."""
         raise NotImplementedError
 
     def new_records(self) -> tuple[Any, Any] | None:
@@ -489,7 +482,7 @@ class RawSession(CallableRuns):
         return None
 
     def merge_options(self, given: Mapping[str, Any]) -> Any:
-        """Return the run options of several parties, by name, as one; RuntimeError if it cannot."""
+        """Return run options, by who gives them, as one; RuntimeError if it cannot."""
         if len(given) > 1:
             raise RuntimeError(f"run options are given by {' and '.join(given)}: only one may")
         return next(iter(given.values()), None)
@@ -508,10 +501,10 @@ class RawSession(CallableRuns):
         return False
 
     def rewind(self, *fetches: Any, to: Any = None) -> Any:
-        """Let the inputs of ``fetches`` start over, or go on at ``to``; return where they were."""
+        """Let inputs of ``fetches`` start over, or go on at ``to``; return where they were."""
 
     def time_inputs(self) -> None:
-        """Add the seconds that inputs take to ``input_secs``, from now on."""
+        """Add what inputs take to ``input_secs``, from now on."""
 
     def snapshot(
         self, into: Mapping[str, np.ndarray[Any, Any]] | None = None, share: Share | None = None
@@ -519,12 +512,12 @@ class RawSession(CallableRuns):
         """Return its whole state, or its ``share`` of several ranks, waiting for the device.
 
         With ``into``, arrays by name to copy into where they fit, even if empty, the result is
-        independent of later runs. Else it may share memory with variables, and change.
+        independent of later runs. Else it may share memory with variables.
         """
         raise NotImplementedError
 
     def saved_names(self) -> Collection[str]:
-        """Return the names of the variables and other objects that checkpoints hold."""
+        """Return the names of variables and other objects in checkpoints."""
         raise NotImplementedError
 
     def load(self, snapshot: Snapshot, only: Collection[str] | None = None) -> None:
@@ -532,9 +525,8 @@ class RawSession(CallableRuns):
         raise NotImplementedError
 
     def read(self, name: str) -> dict[str, np.ndarray[Any, Any]]:
-        """Return the arrays of that name, or below it, by their whole names, without a run.
+        """Return the arrays of that name in checkpoints, or below it, by whole name; makes no run.
 
-        Names are those in checkpoints: ``"state/params"``, and of ``rh.torch`` ``"learning_rate"``.
         ValueError if nothing has that name.
         """
         raise NotImplementedError
@@ -542,16 +534,16 @@ class RawSession(CallableRuns):
     def assign(self, values: Mapping[str, Any]) -> None:
         """Give parts of variables or objects new values, between runs: all, or none.
 
-        ``values`` are numbers or arrays of the same shapes and dtypes, by the names of ``read``.
-        ValueError if nothing has a name, or a value does not fit.
+        ``values`` are numbers or arrays of the same shapes and dtypes, by name. ValueError if
+        nothing has a name, or a value does not fit.
         """
         raise NotImplementedError
 
     def substituted(self, places: Mapping[str, str]) -> AbstractContextManager[None]:
         """Put values in the places of others inside the ``with`` block.
 
-        ``places`` has names by the names of those that give way to them:
-        ``{"state/params": "ema/state/params"}``. ValueError as in ``assign``.
+        ``{"state/params": "ema/state/params"}`` puts averages in the place of parameters.
+        ValueError as in ``assign``.
         """
         raise NotImplementedError
 
@@ -579,7 +571,7 @@ class RawSession(CallableRuns):
         return {name: as_dict(saved.state_dict()) for name, saved in self._attached.items()}
 
     def take_states(self, states: Mapping[str, Any]) -> None:
-        """Take the states of a checkpoint, and give what is attached its own."""
+        """Take the states of a checkpoint, and restore what is attached."""
         self._loaded_states = states
         for name, saved in self._attached.items():
             if name in states:
@@ -589,6 +581,6 @@ class RawSession(CallableRuns):
         saved.load_state_dict(state)
 
     def unclaimed_states(self) -> dict[str, Any]:
-        """Return the restored states of nothing attached here, sorted by name."""
+        """Return the restored states of what is not attached, by name."""
         states = sorted(self._loaded_states.items())
         return {name: state for name, state in states if name not in self._attached}

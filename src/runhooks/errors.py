@@ -1,6 +1,6 @@
-"""The errors of runs, inputs, checkpoints and event files.
+"""The errors of what can fail with correct arguments.
 
-What can fail with correct arguments has a class here, named as in ``tf.errors``:
+Named as in ``tf.errors``:
 
     Exception
     ├── OpError
@@ -23,15 +23,15 @@ from contextlib import suppress
 from itertools import takewhile
 from typing import Any
 
-# Lines of TensorFlow's errors that start so say where it arose, or what was logged.
+# Lines of TensorFlow's errors that start so are not their message.
 _PLACES = ("\t [[", "Recent warning", "Original stack", "Traceback")
 
 
 class OpError(Exception):
     """An error from a run, a file or another process.
 
-    Created as ``OpError(message)`` or, like TensorFlow's, as ``OpError(node_def, op, message)``.
-    ``path`` is the file or directory that it is about, or None.
+    Created as ``OpError(message)`` or ``OpError(node_def, op, message)``. ``path`` is the file or
+    directory that it is about, or None.
     """
 
     def __init__(self, *args: Any, path: str | None = None) -> None:
@@ -47,20 +47,19 @@ class OpError(Exception):
 
 
 class OutOfRangeError(OpError):
-    """An input has no more elements; in a monitored session this ends the loop normally."""
+    """An input has no more elements; in a monitored session, the loop ends normally."""
 
 
 _ends_of_input: list[type[BaseException]] = [OutOfRangeError]
 
 
 def register_end_of_input(kind: type[BaseException]) -> None:
-    """Treat ``kind``, an error of a framework, like ``OutOfRangeError`` from now on."""
+    """Treat ``kind`` like ``OutOfRangeError`` from now on."""
     if kind not in _ends_of_input:
         _ends_of_input.append(kind)
 
 
 def ends_of_input() -> tuple[type[BaseException], ...]:
-    """Return ``OutOfRangeError`` and the like of the frameworks in use."""
     return tuple(_ends_of_input)
 
 
@@ -74,23 +73,23 @@ class AbortedError(OpError):
 
 
 class UnavailableError(OpError):
-    """A connection of the session was lost; treated like ``AbortedError``."""
+    """A connection was lost; treated like ``AbortedError``."""
 
 
 class DeadlineExceededError(OpError):
-    """Waiting for something took longer than allowed."""
+    """A wait took longer than allowed."""
 
 
 class FailedPreconditionError(OpError):
-    """The session is not in a state to do what was requested."""
+    """The session is in no state to do what was requested."""
 
 
 class NotFoundError(OpError):
-    """A checkpoint or file does not exist; ``path`` is where it was expected."""
+    """The checkpoint or file expected at ``path`` does not exist."""
 
 
 class PeerFailedError(OpError):
-    """Another ``rank`` of this training has failed, by ``cause``, so this one ends as well."""
+    """Another ``rank`` has failed, by ``cause``, so this one ends as well."""
 
     def __init__(self, rank: int, cause: str) -> None:
         super().__init__(f"rank {rank} of this training has failed: {cause}")
@@ -109,9 +108,9 @@ class NanLossDuringTrainingError(RuntimeError):
     """A loss, named ``tensor``, was NaN.
 
     Args:
-        step: The global step of the run that computed it, or None.
+        step: The global step of its run, or None.
         value: The loss, which may be an array or nested.
-        shown: The value as the message shows it.
+        shown: The value in the message.
     """
 
     def __init__(
@@ -132,14 +131,14 @@ class NanLossDuringTrainingError(RuntimeError):
 
 
 def add_note(error: BaseException, text: str) -> None:
-    """Add the note ``text`` to ``error``, once, if its class takes notes; never raises."""
+    """Add the note ``text`` once, if the class of ``error`` takes notes; never raises."""
     with suppress(Exception):
         if text not in getattr(error, "__notes__", ()):
             error.add_note(text)
 
 
 def described(error: BaseException) -> str:
-    """Return ``repr(error)``; of TensorFlow's errors, whose repr is empty, type and message."""
+    """Return ``repr(error)``; where that is empty, as in TensorFlow, type and message."""
     try:
         if error.args or not str(error):
             return repr(error)
@@ -149,7 +148,7 @@ def described(error: BaseException) -> str:
 
 
 def cause(error: BaseException) -> str:
-    """Return the message of ``error``, one line of TensorFlow's; or its type if it has none."""
+    """Return the message of ``error``, one line of TensorFlow's; its type if it has none."""
     try:
         text = str(error).strip()
         if error.args or not text:
@@ -163,7 +162,7 @@ def cause(error: BaseException) -> str:
 
 
 def call_all(calls: Iterable[Callable[[], object]]) -> None:
-    """Make all ``calls``, then raise the first error with a note on each of the others."""
+    """Make all ``calls``, then raise the first error, with notes on the others."""
     first: Exception | None = None
     for call in calls:
         try:
@@ -178,7 +177,6 @@ def call_all(calls: Iterable[Callable[[], object]]) -> None:
 
 
 def add_to_message(error: BaseException, text: str) -> None:
-    """Add ``text`` to the message of an OSError, or as a note."""
     if isinstance(error, OSError) and error.strerror is not None:
         error.strerror = f"{error.strerror}; {text}"
     else:
@@ -186,6 +184,6 @@ def add_to_message(error: BaseException, text: str) -> None:
 
 
 def error_text(error: BaseException) -> str:
-    """Return the type, message and notes of ``error`` in one line, for the log."""
+    """Return type, message and notes in one line, for the log."""
     message = f"{type(error).__name__}: {cause(error)}"
     return "; ".join((message, *getattr(error, "__notes__", ()))).replace("\n", " ")

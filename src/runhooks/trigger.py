@@ -18,10 +18,10 @@ class Due(NamedTuple):
     """When a hook next has something to do; the earliest of these counts.
 
     Attributes:
-        step: In the run that is expected to take the global step there.
+        step: In the run expected to take the global step there.
         time: In seconds of ``clock.monotonic()``.
         runs: In the n-th run from now; 1 is the next.
-        epoch: In the run that is expected to end so many epochs.
+        epoch: In the run expected to end so many epochs.
     """
 
     step: float = math.inf
@@ -31,7 +31,7 @@ class Due(NamedTuple):
 
 
 def earliest(*dues: Due | None) -> Due | None:
-    """Return what is due as soon as one of ``dues`` is; None, every run, if one is None."""
+    """Return the earliest of each kind in ``dues``; None, every run, if one is None."""
     known = [due for due in dues if due is not None]
     if len(known) < len(dues):
         return None
@@ -39,10 +39,10 @@ def earliest(*dues: Due | None) -> Due | None:
 
 
 class EpochsDone(Protocol):
-    """How many epochs of its data a session has trained on: ``session.epochs``."""
+    """How many epochs a session has trained on: ``session.epochs``."""
 
     def done_at(self, step: int) -> Fraction:
-        """Return them at ``step``: the global step now, or after the next run."""
+        """Return them at ``step``: the present one, or that after the next run."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Trigger:
 
     Raises:
         ValueError: If nothing is given, or for steps below 1, seconds below 0, epochs below 0.001.
-        TypeError: If an argument is of the wrong type.
+        TypeError: For a wrong type.
     """
 
     every_steps: int | None = None
@@ -76,7 +76,6 @@ class Trigger:
         arguments.instance(bool, at_end=self.at_end)
         for step in self.on_steps:
             arguments.steps(on_steps=step)
-        # It may be an array of NumPy.
         object.__setattr__(self, "on_steps", tuple(sorted(map(int, self.on_steps))))
         cadences = self.every_steps, self.every_secs, self.every_epochs
         if cadences == (None, None, None) and not (self.on_steps or self.at_end):
@@ -96,11 +95,7 @@ def _check_epochs(name: str, value: float | None) -> None:
 
 
 class Timer:
-    """Follows a trigger from step to step; ``docs/write-a-hook.md`` has examples.
-
-    Args:
-        trigger: When to act; also an attribute.
-    """
+    """Follows ``trigger``, also an attribute; ``docs/write-a-hook.md`` has examples."""
 
     def __init__(self, trigger: Trigger) -> None:
         self.trigger = trigger
@@ -119,8 +114,8 @@ class Timer:
     def start(self, step: int, epochs: EpochsDone | None = None) -> None:
         """Note that a session starts at ``step``; forget what was triggered at later steps.
 
-        If nothing has triggered yet, seconds count from now. ValueError if the trigger goes by
-        epochs, and there are no ``epochs``, which are ``session.epochs``.
+        If nothing has triggered yet, seconds count from now. ``epochs`` are ``session.epochs``;
+        ValueError if the trigger goes by epochs and there are none.
         """
         if self._last_step is not None and self._last_step > step:
             self.reset()
@@ -142,7 +137,7 @@ class Timer:
         return step >= self._next_step() or self._secs_have_passed()
 
     def update_last_triggered_step(self, step: int) -> tuple[float | None, int | None]:
-        """Note that ``step`` triggers now; return seconds and steps since the last time, if any."""
+        """Note that ``step`` triggers; return seconds and steps since the last time, if any."""
         now, wall = clock.hook_times()
         elapsed: tuple[float | None, int | None] = None, None
         if self._last_step is not None:
@@ -167,7 +162,7 @@ class Timer:
         return Due(step=self._next_step(), time=self._next_time(), epoch=self._next_epoch())
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the step that triggered last, if any, to be saved."""
+        """Return the step that triggered last, if any."""
         return {} if self._last_step is None else {"last_triggered_step": self._last_step}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -208,12 +203,12 @@ class Timer:
 
 
 class FirstStepTimer(Timer):
-    """A timer that acts as TensorFlow's: at the first step, then n steps or seconds later."""
+    """A timer that triggers at the first step, then n steps or seconds later."""
 
     def _next_step(self) -> float:
         return -math.inf if self._last_step is None else super()._next_step()
 
-    # Programs read these private names of TensorFlow's timers.
+    # Programs read these names of TensorFlow's timers.
 
     @property
     def _every_steps(self) -> int | None:
@@ -237,7 +232,7 @@ class FirstStepTimer(Timer):
 
 
 class SecondOrStepTimer(FirstStepTimer):
-    """As that of ``tf.compat.v1.train``: triggers at the first step, then every n steps or seconds.
+    """A timer that triggers at the first step, then every n steps or seconds, as in TensorFlow.
 
     ValueError if both or neither are given, for steps below 1 and seconds below 0.
     """
@@ -248,7 +243,6 @@ class SecondOrStepTimer(FirstStepTimer):
 
 
 def no_epochs(what: str) -> ValueError:
-    """Return the error of ``what``, which goes by epochs where none are known."""
     return ValueError(
         f"{what} goes by epochs, and nothing says when one ends: the data are no loader, list or "
         "other iterable that can be iterated again; give the graph, or rh.inputs, steps_per_epoch, "
@@ -257,7 +251,7 @@ def no_epochs(what: str) -> ValueError:
 
 
 class DefaultSteps(int):
-    """The default of a hook's ``..._steps`` argument; it gives way to whatever the caller gives."""
+    """The default of a hook's ``..._steps``; it gives way to any argument."""
 
 
 class DefaultSecs(float):
@@ -267,8 +261,7 @@ class DefaultSecs(float):
 def trigger_of(trigger: Trigger | None, **cadence: float | None) -> Trigger:
     """Return the trigger that the arguments of a hook ask for; ValueError unless one is given.
 
-    Those named ``..._secs`` are seconds, ``..._epochs`` epochs, and all others steps. A default
-    counts only if no other argument is given.
+    Those not named ``..._secs`` or ``..._epochs`` are steps.
     """
     given: dict[str, Any] = {**cadence, "trigger": trigger}
     defaults = DefaultSteps | DefaultSecs

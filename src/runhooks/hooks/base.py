@@ -32,7 +32,7 @@ from runhooks.trigger import Due, Timer, no_epochs
 
 
 def required_global_step(hook: SessionRunHook) -> Variable:
-    """Return the global step of the default graph; raise RuntimeError if it has none."""
+    """Return that of the default graph; RuntimeError if it has none."""
     global_step = get_global_step()
     if global_step is None:
         cure = "call train.get_or_create_global_step() before the session is made"
@@ -43,27 +43,27 @@ def required_global_step(hook: SessionRunHook) -> Variable:
 
 
 def step_of(session: RawSession) -> int:
-    """Return the global step of a session whose graph has one; makes no run of our sessions."""
+    """Return the global step of a session whose graph has one, without a run of our sessions."""
     step = session_of(session).global_step
     assert step is not None, "begin() made sure that the graph has a global step"
     return step
 
 
 def next_step_of(run_context: SessionRunContext) -> int:
-    """Return the global step that a run is expected to lead to; makes no run."""
+    """Return the global step that a run is expected to lead to, without a run."""
     # TensorFlow's own context does not have it.
     expected: int | None = getattr(run_context, "next_step", None)
     return step_of(run_context.session) + 1 if expected is None else expected
 
 
 def log_of(session: RawSession | None) -> Log:
-    """Return the logger of the framework that runs ``session``; ours if there is none."""
+    """Return the logger of the framework of ``session``; ours if there is none."""
     return Framework.log if session is None else session_of(session).engine.log
 
 
 @contextmanager
 def not_training(session: RawSession | None) -> Iterator[None]:
-    """Do not count the time of the ``with`` block as training or input; blocks may be nested."""
+    """Do not count the ``with`` block as training or input; blocks may be nested."""
     if session is None:
         yield
         return
@@ -77,16 +77,16 @@ def not_training(session: RawSession | None) -> Iterator[None]:
 
 
 def acts_here(hook: SessionRunHook) -> bool:
-    """Return whether a hook with ``asks_on_all`` acts on this rank, and does not only ask."""
+    """Return whether a hook with ``asks_on_all`` acts on this rank."""
     return current_group().is_chief or hook.runs_on == "all"
 
 
-#: A writer of summaries as hooks take it; see ``summary.adapted``.
+#: As hooks take it; see ``summary.adapted``.
 SummaryWriter: TypeAlias = AnyWriter
 
 
 class SummaryOutput:
-    """Writes for one hook: with a given writer, or that of a directory; with neither, nowhere."""
+    """Writes for one hook, with a given writer or that of a directory, if any."""
 
     def __init__(
         self,
@@ -95,7 +95,6 @@ class SummaryOutput:
     ) -> None:
         self._output_dir = output_dir if summary_writer is None else None
         self._given: Any = summary_writer
-        #: The writer in use; None if there is none.
         self.writer: Any = None if summary_writer is None else adapted(summary_writer)
         self._is_others = self.writer is not summary_writer
         self._message: Callable[[Any], Any] = lambda message: message
@@ -107,7 +106,7 @@ class SummaryOutput:
     def open(self, on_each_rank: bool = False) -> None:
         """Get the writer, in ``begin``.
 
-        With ``on_each_rank``, other ranks write too, to ``rank-1`` and so on in the directory.
+        With ``on_each_rank``, other ranks write, too, to ``rank-1`` and so on.
         """
         if not on_each_rank and not current_group().is_chief:
             self.writer = None
@@ -116,7 +115,7 @@ class SummaryOutput:
             directory = rank_folder(self._output_dir)
             get_default_graph().engine.share_event_file(self._given, directory)
             self.writer = adapted(self._given)
-        elif self._is_others:  # it may know no messages but those of the graph's framework
+        elif self._is_others:  # it may know only its framework's messages
             self._message = get_default_graph().engine.message
 
     def start(self, session: RawSession) -> None:
@@ -136,14 +135,11 @@ class SummaryOutput:
             self.writer.add_summary(self._message(summary), step)
 
     def flush(self) -> None:
-        """Return when all that was added is written."""
         if self.writer is not None:
             self.writer.flush()
 
 
 class _TimerHook(SessionRunHook):
-    """Follows ``timer``, which says when the hook acts."""
-
     def __init__(self, timer: Timer) -> None:
         self._timer = timer
 
@@ -159,7 +155,7 @@ class _TimerHook(SessionRunHook):
 
 
 class PeriodicHook(_TimerHook):
-    """The base of hooks that act when they are due; their timer starts over in each session."""
+    """Acts when it is due; its timer starts over in each session."""
 
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
         self._timer.reset()
@@ -177,19 +173,18 @@ class PeriodicHook(_TimerHook):
             self._act(session)
 
     def _act(self, session: RawSession) -> None:
-        """Act now; a subclass calls this method too."""
+        """Act now; a subclass calls this, too."""
         self._timer.update_last_triggered_step(step_of(session))
 
 
 class TimedHook(_TimerHook):
-    """The base of hooks that keep their timer in checkpoints.
+    """Keeps its timer in checkpoints.
 
-    It has no ``next_due``: a session heeds the one that stands beside ``before_run`` and
-    ``after_run`` in a class.
+    It has no ``next_due``: a session heeds only one beside ``before_run`` and ``after_run``.
     """
 
     def _count_from_start(self, session: RawSession, step: int) -> None:
-        """Start the timer; unless it has triggered before, it counts from ``step``."""
+        """Start the timer; it counts from ``step`` unless it has triggered before."""
         self._timer.start(step, session_of(session).epochs)
         if self._timer.last_triggered_step() is None:
             self._timer.update_last_triggered_step(step)
@@ -202,7 +197,7 @@ class TimedHook(_TimerHook):
 
 
 class FetchingHook(TimedHook):
-    """Fetches ``tensors``, if there are any, when its timer triggers, and takes their values."""
+    """Takes the values of ``tensors``, if there are any, when its timer triggers."""
 
     def __init__(self, timer: Timer, tensors: Mapping[str, Any] | Iterable[Any]) -> None:
         super().__init__(timer)
@@ -231,11 +226,11 @@ class FetchingHook(TimedHook):
 
     @abstractmethod
     def _take(self, session: RawSession, step: int, values: Any) -> None:
-        """Act on the values of the tensors, by key, after the run that has led to ``step``."""
+        """Act on the values by key, after the run that has led to ``step``."""
 
 
 class TensorFlowHook(SessionRunHook):
-    """The base of hooks of TensorFlow: subclasses find the private names of TensorFlow's class."""
+    """Has the private names of TensorFlow's class, for subclasses."""
 
     def begin(self) -> None:
         self._global_step_tensor = required_global_step(self)
@@ -255,10 +250,7 @@ class SummaryWritingHook(TensorFlowHook):
 
 
 class StepReadingHook(TensorFlowHook):
-    """The base of those whose TensorFlow class fetches the global step in every run.
-
-    A subclass with an ``after_run`` of its own gets the step as ``run_values.results``.
-    """
+    """Gives ``after_run`` of a subclass the step as ``run_values.results``, as in TensorFlow."""
 
     _steps_per_run = 1
 
@@ -267,25 +259,25 @@ class StepReadingHook(TensorFlowHook):
         return None if is_ours else SessionRunArgs(self._global_step_tensor)
 
     def _set_steps_per_run(self, steps_per_run: int) -> None:
-        """Note it for subclasses; TensorFlow's loops call it."""
+        """Called by TensorFlow's loops."""
         self._steps_per_run = steps_per_run
 
 
 class NamedTensors:
-    """Tensors or their names: a dict by label, or one or a list, each under its own name."""
+    """Tensors or their names: a dict by label, or one or a list."""
 
     def __init__(self, tensors: Mapping[str, Any] | Iterable[Any]) -> None:
         if isinstance(tensors, str | Tensor | Operation):
             tensors = [tensors]
         if not isinstance(tensors, Iterable):
             raise TypeError(f"tensors must be a dict or a list, got {tensors!r}")
-        #: The keys, labels or tensors; in the order of a list, where one may occur twice.
+        #: Labels or tensors; in the order of a list, where one may occur twice.
         self.listed: list[Any] = sorted(tensors) if isinstance(tensors, Mapping) else list(tensors)
         given = tensors if isinstance(tensors, Mapping) else {key: key for key in self.listed}
         self.by_key: dict[Any, Any] = {key: given[key] for key in self.listed}
 
     def fetches(self) -> dict[Any, Any]:
-        """Return the tensors of the default graph by key: a label, or an element of the list."""
+        """Return the tensors by key: a label, or an element of the list."""
         graph, found = get_default_graph(), {}
         for key, part in self.by_key.items():
             element = graph.as_graph_element(part)
@@ -298,18 +290,18 @@ class NamedTensors:
         return found
 
     def labelled(self, values: Mapping[Any, Any]) -> list[tuple[str, Any]]:
-        """Return labels and ``values``, which were fetched by key, in order."""
+        """Return labels and ``values``, in order."""
         return [(str(getattr(key, "name", key)), values[key]) for key in self.by_key]
 
 
 def outputs_of(argument: str, element: Any) -> tuple[Any, ...]:
-    """Return the outputs of an operation, or a tensor as the only one; there is one at least."""
+    """Return the outputs, one at least, of an operation, or a tensor as the only one."""
     if is_summary(element):
         raise ValueError(
             f"{argument} must not be a summary, got {element.name!r}: give the tensor that the "
             "summary is made of"
         )
-    # In every engine an operation has outputs, and a tensor has not.
+    # On every engine, a tensor has no outputs.
     outputs: tuple[Any, ...] = tuple(getattr(element, "outputs", (element,)))
     if not outputs:
         raise ValueError(f"{argument}: the operation {element.name!r} has no value: give a tensor")
@@ -323,7 +315,7 @@ _AT_END_FIX = (
 
 
 def check_for_end(graph: BaseGraph, fetches: Any) -> None:
-    """Raise ValueError if ``fetches`` cannot be computed when the loop has ended."""
+    """Raise ValueError if ``fetches`` cannot be computed at the end."""
     try:
         graph.check_run(fetches)
     except ValueError as error:

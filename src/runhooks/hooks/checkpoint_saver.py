@@ -1,4 +1,4 @@
-"""``CheckpointSaverHook``, and the listeners that it calls."""
+"""``CheckpointSaverHook`` and its listeners."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from runhooks.trigger import Due, Trigger, earliest, tensorflow_timer_of
 
 
 class CheckpointSaverListener:
-    """Base class of objects that a ``CheckpointSaverHook`` calls, as in ``tf.compat.v1.train``."""
+    """Base class of what a ``CheckpointSaverHook`` calls, as in ``tf.compat.v1.train``."""
 
     def begin(self) -> None:
-        """Called in the hook's ``begin``; may add to the default graph."""
+        """Called in ``begin`` of the hook; may add to the default graph."""
 
     def before_save(self, session: RawSession, global_step_value: int) -> None:
-        """Called before a checkpoint of that global step is saved."""
+        """Called before a checkpoint of that step is saved."""
 
     def after_save(self, session: RawSession, global_step_value: int) -> bool | None:
         """Called when the checkpoint is on disk; return True to ask the loop to stop.
@@ -63,25 +63,25 @@ class _Save(NamedTuple):
 
 
 class _State(NamedTuple):
-    """What a checkpoint would hold: another one of the same is not saved."""
+    """What a checkpoint holds: no other one of the same is saved."""
 
     step: int
-    changes: int  # how many runs have changed the session
-    best: Mapping[str, float]  # the metrics by which the step is among the best so far
+    changes: int
+    best: Mapping[str, float]  # the metrics by which it is among the best
 
 
 class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
     """Saves a checkpoint when a session starts, every so often, and at the end; each step once.
 
     As in ``tf.compat.v1.train``. Checkpoints are ``<checkpoint_dir>/<checkpoint_basename>-<step>``.
-    A step that the session was restored from, or that another such hook has already saved, is not
-    saved again, unless hooks have changed it as the session opened; nor is a state in which
+    A step that the session was restored from, or that another such hook has saved, is not saved
+    again, unless hooks have changed it as the session opened; nor is a state in which
     ``NanTensorHook`` has found NaN, or one at the end if ranks have ended at different steps.
 
-    All event files of the process are flushed first; if that fails, the checkpoint is saved, and
-    then the error is raised. With ``Saver(asynchronous=True)``, listeners are called when the
-    checkpoint is on disk; if writing fails, the error is raised after the next run. The next save
-    and the end wait for the previous save.
+    All event files of the process are flushed first; if that fails, the error is raised after the
+    save. With ``Saver(asynchronous=True)``, listeners are called when the checkpoint is on disk; if
+    writing fails, the error is raised after the next run. The next save and the end wait for the
+    previous save.
 
         hooks = [rh.CheckpointSaverHook("runs/a", save_steps=1000, saver=rh.Saver(max_to_keep=3))]
 
@@ -89,13 +89,12 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
         checkpoint_dir: The directory of the checkpoints.
         save_secs: Seconds from one checkpoint to the next.
         save_steps: Steps from one checkpoint to the next.
-        saver: The saver. Without it and ``scaffold``: the one in the graph's collection
+        saver: The saver. Without it and ``scaffold``: the one in the collection
             ``GraphKeys.SAVERS``, or a new one for all variables.
-        checkpoint_basename: The first part of the names of checkpoints.
+        checkpoint_basename: How the names of checkpoints begin.
         scaffold: Its ``saver`` is the saver.
         listeners: Called before and after each checkpoint.
-        save_graph_def: Whether to write ``graph.pbtxt`` and meta graphs of a TensorFlow graph. The
-            event file always has the graph.
+        save_graph_def: Whether to write ``graph.pbtxt`` and meta graphs of a TensorFlow graph.
         trigger: When to save.
 
     Raises:
@@ -144,7 +143,7 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
                 raise TypeError(f"listeners must be CheckpointSaverListeners, got {listener!r}")
         self._save_graph_def = save_graph_def
         self._saved: _State | None = None
-        #: When ``_save`` was called last: a subclass may save in a way of its own.
+        #: At the last call of ``_save``: a subclass may save in its own way.
         self._asked: _State | None = None
         self._under_way: _Save | None = None
         self._best: list[KeepBest] = []
@@ -173,7 +172,7 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
             session_of(session).write_graph(self._checkpoint_dir)
             self._graph_written = True
         raw, group, path = session_of(session), current_group(), self._path(step)
-        # All ranks save again if a hook of one has changed what it restored.
+        # All ranks save again if a hook of one has changed its state.
         if group.size > 1 and group.agree("restored", str(raw.is_saved_as(path)), min) != str(True):
             raw.note_unsaved()
         self._saved = self._state(session, step) if self._is_restored(session, step) else None
@@ -203,7 +202,7 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
         step = step_of(session)
         try:
             try:
-                # All ranks save, or none: what each has saved says nothing of the others then.
+                # All ranks save, or none.
                 is_new = self._state(session, step) not in (self._saved, self._asked)
                 if is_new and not session_of(session).ended_apart:
                     self._ask_to_save(session, step)
@@ -240,14 +239,14 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
         step = int(step)  # a subclass may pass what a run has returned
         if self._state(session, step) == self._saved:
             return False
-        self._lock.acquire()  # a forked child does not hold it, nor does a directory made anew
+        self._lock.acquire()  # again: for a forked child, or a directory made anew
         stopping = self._finish(session)
         with not_training(session):
             self._call_listeners("before_save", lambda it: it.before_save(session, step))
             settle_all()
             try:
-                self._output.flush()  # raises what was lost here; others tell their own callers
-            except Exception:  # the loss of summaries is no reason to lose the checkpoint as well
+                self._output.flush()  # raises what was lost here
+            except Exception:  # no reason to lose the checkpoint as well
                 self._begin_save(session, step)
                 raise
             self._begin_save(session, step)
@@ -268,7 +267,7 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
         return done and self._finish(session)
 
     def _finish(self, session: RawSession) -> bool:
-        """Wait for the save under way, then call listeners; return whether one asks to stop."""
+        """Wait for the save under way and call listeners; return whether one asks to stop."""
         save = self._wait(session)
         if save is None:
             return False
@@ -293,7 +292,7 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
                 raise
 
     def _wait(self, session: RawSession | None) -> _Save | None:
-        """Wait for the save under way, and record in the event file that it is on disk."""
+        """Wait for the save under way, and record it in the event file."""
         save = self._under_way
         if save is None:
             return None
@@ -301,11 +300,11 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
             try:
                 with not_training(session):
                     save.background.wait()
-            finally:  # a Ctrl-C may end the waiting before the saving ends
+            finally:  # a Ctrl-C may end the wait first
                 self._under_way = None if save.background.done else save
         self._under_way = None
         log_of(session).info("saved checkpoint %s", save.path)
-        path = os.fsencode(save.path).decode(errors="replace")  # events are UTF-8, paths may not be
+        path = os.fsencode(save.path).decode(errors="replace")  # events are UTF-8
         self._output.add_session_log(SessionLog(SessionStatus.CHECKPOINT, path), save.step)
         return save
 
@@ -317,7 +316,7 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
         return {rule.name: float(rule.metric.by_step()[step]) for rule in rules}
 
     def _is_saved(self, session: RawSession, step: int) -> bool:
-        """Return whether the session is saved, with the metrics by which it is among the best."""
+        """Return whether it is saved, with the metrics by which it is among the best."""
         raw = session_of(session)
         if not raw.is_saved_as(self._path(step)):
             return False
@@ -327,7 +326,7 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
         return self._save_path + f"-{step}"  # a URL stays one that can be opened
 
     def _is_restored(self, session: RawSession, step: int) -> bool:
-        """Return whether the session is at a checkpoint that needs no ``after_save``."""
+        """Return whether it is at a checkpoint that needs no ``after_save``."""
         if not self._is_saved(session, step):
             return False
         if session_of(session).has_framework_saver:  # its saves are done at once

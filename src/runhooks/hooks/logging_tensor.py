@@ -42,9 +42,9 @@ class LoggingTensorHook(TensorFlowHook):
 
     Args:
         tensors: A tensor or its name, a list of these, or a dict of them by label.
-        every_n_iter: Log every this many runs of the session.
+        every_n_iter: Log every this many runs.
         every_n_secs: Log every this many seconds.
-        at_end: Whether to log them at the end as well; without a cadence, only then.
+        at_end: Whether to log at the end, too; without a cadence, only then.
         formatter: Returns the line for a dict of values by label, or by list element.
         trigger: At which global steps to log.
 
@@ -82,11 +82,11 @@ class LoggingTensorHook(TensorFlowHook):
         self._trigger = trigger
         self._formatter = formatter
         self._should_trigger = False
-        self._iter_count = 0  # what the timer goes by: the number of the run, or the global step
-        self._announced: int | None = None  # the run in which the hook is due; it sleeps until then
+        self._iter_count = 0  # the number of the run, or the global step
+        self._announced: int | None = None  # the run in which the hook is due
         self._logged_step: int | None = None
-        self._has_line = False  # of this process: a time since the line of another tells nothing
-        self._steps_per_run = 1.0  # above 1 if a run makes several, or other workers make some
+        self._has_line = False  # of this process
+        self._steps_per_run = 1.0  # above 1 if a run makes several, or other workers some
 
     def begin(self) -> None:
         self._current_tensors = self._named.fetches()
@@ -108,7 +108,7 @@ class LoggingTensorHook(TensorFlowHook):
             if step < last_step:
                 self._start_over()
             elif self._timer.trigger.every_steps is not None:
-                # Nobody counted the runs that the hook slept through before the checkpoint.
+                # Nobody counted the runs before the checkpoint.
                 runs_since = round((step - last_step) / self._steps_per_run)
                 last_run = self._timer.last_triggered_step()
                 if last_run is None:
@@ -131,7 +131,7 @@ class LoggingTensorHook(TensorFlowHook):
         return SessionRunArgs(self._current_tensors) if self._should_trigger else None
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
-        # Not by _should_trigger: another thread of the session may be between its two calls.
+        # Not by _should_trigger: another thread may be between its two calls.
         if run_values.results is not None:
             last_run, last_step = self._timer.last_triggered_step(), self._logged_step
             self._log_values(run_context.session, run_values.results)
@@ -172,7 +172,7 @@ class LoggingTensorHook(TensorFlowHook):
             self._timer.update_last_triggered_step(self._iter_count)
 
     def _log_tensors(self, tensor_values: dict[Any, Any]) -> None:
-        """Log the values by label or list element; subclasses override it, as in TensorFlow."""
+        """Log the values by label or list element; subclasses override it."""
         log = self._log
         secs, _ = self._timer.update_last_triggered_step(self._iter_count)
         is_first, self._has_line = not self._has_line, True
@@ -195,7 +195,7 @@ def _timer_of(cadence: Mapping[str, Any], at_end: bool) -> Timer:
 
 
 def _line(labelled: Sequence[tuple[str, Any]]) -> str:
-    # Options do not change how a single number is printed, and take longer.
+    # Options take longer, and do not change a single number.
     are_numbers = all(library_of(it) is not NO_LIBRARY and np.ndim(it) == 0 for _, it in labelled)
     with nullcontext() if are_numbers else np.printoptions(suppress=True):
         return ", ".join(f"{label} = {library_of(value).text(value)}" for label, value in labelled)

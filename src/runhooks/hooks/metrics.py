@@ -44,7 +44,7 @@ _log = logging.getLogger("runhooks")
 
 @dataclass(frozen=True, repr=False)
 class EvaluationMetric:
-    """A metric of an evaluating hook of the same loop, as ``hook.metric(name)`` returns it."""
+    """A metric of an evaluating hook, as ``hook.metric(name)`` returns it."""
 
     evaluation: EvaluatingHook
     name: str
@@ -53,7 +53,7 @@ class EvaluationMetric:
         return f"<EvaluationMetric {self.name!r} of {self.evaluation.title}>"
 
     def by_step(self) -> dict[int, float]:
-        """Return its values so far by global step, in order; ValueError as ``last``."""
+        """Return its values by global step, in order; ValueError as ``last``."""
         found = self.evaluation.metrics_by_step()
         if self.evaluation.evaluated_step is not None:
             self.last()
@@ -78,7 +78,7 @@ def _unknown(name: str, place: str, known: Collection[str]) -> ValueError:
 class EvaluationTimer(Timer):
     """Triggers once after each evaluation of a hook of the same loop.
 
-    In TensorFlow's own sessions, that hook may be called last: this triggers one run later then.
+    In TensorFlow's own sessions, that hook may be called last: this then triggers a run later.
     """
 
     def __init__(self, evaluation: EvaluatingHook) -> None:
@@ -101,11 +101,11 @@ class EvaluationTimer(Timer):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
-        self._seen = None  # the hook may have made up, by now, an evaluation that a stop had ended
+        self._seen = None  # it may have made up an evaluation that a stop had ended
 
 
 def number(label: str, value: Any) -> float:
-    """Return ``value`` as a float; raise ValueError or TypeError if it is not a single number."""
+    """Return ``value`` as a float; ValueError or TypeError if it is not a single number."""
     array = np.asarray(to_numpy(value))  # NumPy cannot read a bfloat16 of torch
     if array.size != 1:
         raise ValueError(
@@ -119,7 +119,7 @@ def number(label: str, value: Any) -> float:
 
 
 class _Dropped(dict[str, float]):
-    """The metrics of an evaluation that a stop has ended: NaN, whatever their names may be.
+    """The metrics of an evaluation that a stop has ended: NaN by any name.
 
     Hooks that act on that step must not fail, or it would not be saved.
     """
@@ -131,7 +131,6 @@ class _Dropped(dict[str, float]):
 class EvaluatingHook(TimedHook):
     """Evaluates when its timer triggers, and writes, logs and keeps the metrics."""
 
-    #: Other hooks use the metrics of a step at that very step.
     first: ClassVar[bool] = True
 
     def __init__(
@@ -144,7 +143,7 @@ class EvaluatingHook(TimedHook):
         super().__init__(timer)
         self.hook_name = hook_name
         self._output = SummaryOutput(output_dir, summary_writer)
-        #: The global step of the last evaluation in this session; None: there was none.
+        #: The step of the last evaluation in this session, if any.
         self.evaluated_step: int | None = None
         self._found: dict[int, dict[str, float]] | None = None  # by step; None: it has never begun
         self._dropped_at: int | None = None  # the step of an evaluation that a stop has ended
@@ -172,8 +171,7 @@ class EvaluatingHook(TimedHook):
     def metric(self, name: str) -> EvaluationMetric:
         """Return the metric ``name``, for ``stop_if_no_increase_hook`` and others that act on it.
 
-        If there is none of that name, the session raises ValueError, at the latest in the first
-        evaluation.
+        If there is none, the session raises ValueError, in the first evaluation at the latest.
         """
         arguments.given(name=name)
         arguments.instance(str, name=name)
@@ -190,7 +188,7 @@ class EvaluatingHook(TimedHook):
         return dict(self._found)
 
     def metrics_in_training(self) -> dict[int, dict[str, float]]:
-        """Return those metrics that it would have found, had no session ended."""
+        """Return those that it would have found had no session ended."""
         found = self.metrics_by_step()
         if self._ended_at is not None:
             found.pop(self._ended_at, None)
@@ -226,9 +224,9 @@ class EvaluatingHook(TimedHook):
             self._timer.update_last_triggered_step(step)
 
     def end(self, session: RawSession) -> None:
-        # The timer is not updated: a run that resumes here evaluates as if it had not been stopped.
+        # The timer is not updated: a run that resumes here keeps to its steps.
         if self._timer.should_trigger_at_end(step_of(session)) or (
-            # Ranks evaluate together, whichever of them has just done so at a step of its own.
+            # Ranks evaluate together, even if one has just done so at a step of its own.
             self.trigger.at_end and session_of(session).ended_apart
         ):
             is_done = self._evaluate(session, None)
@@ -258,7 +256,7 @@ class EvaluatingHook(TimedHook):
             self._ended_at = None
 
     def _evaluate(self, session: RawSession, training: SessionRunArgs | None) -> bool:
-        """Evaluate now; return False if a stop has ended the evaluation."""
+        """Evaluate; return False if a stop has ended it."""
         raw, step, start = session_of(session), step_of(session), clock.monotonic()
         self._forget_end(step)
         put_back = remembered_generators()
@@ -292,7 +290,7 @@ class EvaluatingHook(TimedHook):
             self._ended_at = None
 
     def _know(self, names: Collection[str]) -> None:
-        """Note its metrics; raise ValueError if others act on another."""
+        """Note its metrics; ValueError if others act on another."""
         self._known = list(names)
         self._check_names(sorted(self._wanted))
 
@@ -303,7 +301,7 @@ class EvaluatingHook(TimedHook):
 
 
 class MetricHook(FetchingHook):
-    """Acts on each value of a metric: of an evaluation in the loop, or of a tensor when due."""
+    """Acts on each value of a metric: of an evaluation, or of a tensor when due."""
 
     def __init__(
         self,
@@ -334,7 +332,7 @@ class MetricHook(FetchingHook):
 
     @abstractmethod
     def _act(self, session: RawSession, step: int, value: float) -> None:
-        """Act on a value that the metric has at ``step``."""
+        """Act on the value at ``step``."""
 
 
 class ReduceOnPlateauHook(MetricHook):
@@ -343,19 +341,18 @@ class ReduceOnPlateauHook(MetricHook):
     The rule and the rates are those of PyTorch's ``ReduceLROnPlateau``. The metric has to be the
     same on all ranks: each uses its own.
 
-        evaluation = rh.EvaluationHook({"loss": test_loss}, every_n_steps=500)
         rate = "state/opt_state/hyperparams/learning_rate"  # of optax.inject_hyperparams
-        plateau = rh.ReduceOnPlateauHook(evaluation.metric("loss"), rate, factor=0.5, patience=3)
+        hooks = [evaluation, rh.ReduceOnPlateauHook(evaluation.metric("loss"), rate)]
 
     Args:
         metric: A metric of an ``EvaluationHook`` in the same session, of which every value counts;
             or a tensor or its name, a single number.
         learning_rate: Its name in checkpoints, for which ``docs/evaluation.md`` has a table.
         mode: ``"min"`` if a lower metric is better, ``"max"`` if a higher one is.
-        factor: The factor for the rate; below 1.
-        patience: How many values in a row may fail to improve before the rate is reduced.
+        factor: Below 1.
+        patience: How many values in a row may fail to improve.
         threshold: How much better than the best a value must be.
-        threshold_mode: ``"rel"``: by a fraction of the best; ``"abs"``: by a difference.
+        threshold_mode: ``"rel"``: a fraction of the best; ``"abs"``: a difference.
         cooldown: How many values to ignore after a reduction.
         min_lr: The lowest rate.
         every_n_steps: Fetch a tensor at the multiples of this number.

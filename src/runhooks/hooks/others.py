@@ -1,4 +1,4 @@
-"""Hooks of one job each: call, feed, fetch at the end, wait, save other objects, free memory."""
+"""Hooks of one job each."""
 
 from __future__ import annotations
 
@@ -36,18 +36,15 @@ from runhooks.trigger import DefaultSteps, Due, Trigger, timer_of
 
 
 class CallHook(FetchingHook):
-    """Calls a function of your own after the last step of every so many epochs, or of steps.
+    """Calls a function after every so many epochs or steps.
 
     ``docs/hooks.md`` says which values it gets, and on which ranks it is called.
 
-        hooks = [
-            rh.CallHook(scheduler.step, every_n_epochs=1),
-            rh.CallHook(print, ["epoch", "loss"], every_n_epochs=1),
-        ]
+        hooks = [rh.CallHook(scheduler.step, every_n_epochs=1)]
 
     Args:
         fn: Called as ``fn(*values)`` for a list of tensors, ``fn(**values)`` for a dict, and
-            ``fn()`` without any; what it returns is ignored.
+            ``fn()`` without any.
         tensors: A tensor or its name, a list of these, or a dict of them by parameter of ``fn``.
         every_n_epochs: Call it at the last step of every so many epochs.
         every_n_steps: Call it at the multiples of this number.
@@ -78,7 +75,7 @@ class CallHook(FetchingHook):
         super().__init__(timer, tensors)
         self._fn = fn
         self._is_by_name = isinstance(tensors, Mapping)
-        self._counters: list[Any] = []  # the keys of the epoch and the global step
+        self._counters: list[Any] = []  # keys of the epoch and the global step
         self.hook_name = hook_name
 
     def begin(self) -> None:
@@ -93,7 +90,7 @@ class CallHook(FetchingHook):
             check_for_end(get_default_graph(), fetches)
 
     def end(self, session: RawSession) -> None:
-        # The timer is not updated: a run that resumes here keeps to its steps.
+        # Without updating the timer: a run that resumes here keeps to its steps.
         if self._timer.should_trigger_at_end(step_of(session)):
             self._call(None if self._request is None else session.run(self._request.fetches))
 
@@ -104,7 +101,7 @@ class CallHook(FetchingHook):
         if not self._calls:
             return
         given = dict(values or {})
-        # These are for lines and files, which may take no number of NumPy.
+        # For lines and files, which may take no number of NumPy.
         given |= {key: int(given[key]) for key in self._counters if key in given}
         if self._is_by_name:
             self._fn(**given)
@@ -115,8 +112,8 @@ class CallHook(FetchingHook):
 class FeedFnHook(SessionRunHook):
     """Feeds each run the dict that ``feed_fn()`` returns.
 
-    As in ``tf.compat.v1.train``. It is called before each run, and returns values by tensor. If it
-    raises StopIteration, a monitored loop ends normally. TypeError if it is not a function.
+    As in ``tf.compat.v1.train``. It is called before each run, and returns values by tensor.
+    TypeError if it is not a function.
 
         hooks = [rh.FeedFnHook(lambda: {"rate": 0.1})]
     """
@@ -136,11 +133,11 @@ class FinalOpsHook(SessionRunHook):
     As in ``tf.compat.v1.train``.
 
         at_end = rh.FinalOpsHook({"accuracy": accuracy})
-        hooks = [at_end]  # after the loop: at_end.final_ops_values["accuracy"]
+        hooks = [at_end]  # then: at_end.final_ops_values["accuracy"]
 
     Args:
-        final_ops: Anything that ``session.run`` takes; None: nothing. An OutOfRangeError or
-            StopIteration, of an exhausted input, is raised again, after a warning.
+        final_ops: Anything that ``session.run`` takes; None: nothing. OutOfRangeError and
+            StopIteration are raised again, after a warning.
         final_ops_feed_dict: Values by tensor.
 
     Raises:
@@ -159,14 +156,14 @@ class FinalOpsHook(SessionRunHook):
 
     @property
     def final_ops_values(self) -> Any:
-        """The values, in the structure of ``final_ops``; None until the loop has ended well."""
+        """The values of ``final_ops``; None until the loop has ended normally."""
         return self._final_ops_values
 
     def begin(self) -> None:
         self._final_ops_values = None
 
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
-        # A mistake is reported now, not when the training is over.
+        # A mistake is reported now, not at the end.
         if self._final_ops is not None:
             graph_of(session.graph).check_run(self._final_ops, self._final_ops_feed_dict or ())
 
@@ -188,10 +185,8 @@ class FinalOpsHook(SessionRunHook):
 class GlobalStepWaiterHook(TensorFlowHook):
     """Delays the first run until the global step has reached ``wait_until_step``.
 
-    As in ``tf.compat.v1.train``, for workers that start one after the other.
-
-    If the session is asked to stop, the first run raises OutOfRangeError, which ends the loop
-    normally. If the coordinator is asked to stop, only the wait ends.
+    As in ``tf.compat.v1.train``, for workers that start one after the other. If the session is
+    asked to stop, the first run raises OutOfRangeError; if the coordinator is, only the wait ends.
 
         hooks = [rh.GlobalStepWaiterHook(wait_until_step=100)]
     """
@@ -241,17 +236,16 @@ class GlobalStepWaiterHook(TensorFlowHook):
 class SavedStateHook(SessionRunHook):
     """Saves the state of objects outside the graph, and restores it when a run resumes.
 
-    Inputs of the graph need no hook. An object that is not in the checkpoint stays as it is.
+    An object that is not in the checkpoint stays as it is.
 
-        loop = {"best": 0.0, "rate": 20.0}  # what the loop keeps beside the graph
+        loop = {"best": 0.0, "rate": 20.0}
         hooks = [rh.SavedStateHook(loop=loop, noise=np.random.default_rng(0))]
 
     Args:
         **objects: By name in checkpoints, each name once in all such hooks: anything with
             ``state_dict`` and ``load_state_dict``; a dict or a ``SimpleNamespace`` of numbers,
-            texts, arrays and containers of these, whose content is replaced in place; a random
-            generator of NumPy or ``random.Random``; or the modules ``numpy.random`` and ``random``,
-            for their global generators.
+            texts, arrays and containers of these, replaced in place; a random generator of NumPy or
+            ``random.Random``; or the modules ``numpy.random`` and ``random``.
 
     Raises:
         TypeError: For any other object.
@@ -271,8 +265,6 @@ def _with_state(it: Any) -> Any:
 
 
 class _Content:
-    """The content of a dict as a state, loaded in place."""
-
     def __init__(self, content: dict[Any, Any]) -> None:
         self._content = content
 
@@ -290,15 +282,15 @@ _lock = threading.Lock()
 class GarbageCollectionHook(PeriodicHook):
     """Turns Python's automatic garbage collection off while training, and collects when due.
 
-    It collects when the session starts, too: all processes of a training pause at the same steps.
-    Automatic collection is restored when the last session with such a hook has ended.
+    It collects when the session starts, too: all processes pause at the same steps. Automatic
+    collection is restored when the last session with such a hook has ended.
 
         hooks = [rh.GarbageCollectionHook(every_n_steps=1000)]
 
     Args:
         every_n_steps: Collect at the multiples of this number.
-        generation: As for ``gc.collect``. 2 collects everything; 1 is faster, but never frees
-            objects that outlive one collection and then become part of a cycle.
+        generation: As for ``gc.collect``. 1 is faster than 2, but never frees objects that outlive
+            one collection and then become part of a cycle.
         trigger: When to collect.
 
     Raises:

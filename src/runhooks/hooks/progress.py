@@ -28,15 +28,15 @@ from runhooks.trigger import Due, Timer, Trigger
 
 
 class Display(logging.Handler):
-    """Shows lines of text: each over the last one in a terminal, one after the other elsewhere.
+    """Shows lines: each over the last one in a terminal, one after the other elsewhere.
 
-    It is the first handler of the root logger, and frees the line for records of the others.
+    The first handler of the root logger, it frees the line for records of the others.
     """
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__()
         self._stream = stream
-        # What stands in for a file, or for sys.stderr, often has no isatty.
+        # What stands in for sys.stderr often has no isatty.
         self._is_terminal = hasattr(stream, "isatty") and stream.isatty()
         self.interval_secs = 0.1 if self._is_terminal else 5.0
         self.bar_width = 24 if self._is_terminal else 0
@@ -45,10 +45,10 @@ class Display(logging.Handler):
     def show(self, line: str) -> None:
         if self._is_terminal:
             handlers = logging.getLogger().handlers
-            # As the only handler it would disable logging's last resort, which shows warnings.
+            # The only handler would disable logging's last resort.
             if handlers and self not in handlers:
                 handlers.insert(0, self)
-            # A line that wraps could not be written over; the last column makes some wrap.
+            # A line that wraps cannot be written over; some wrap in the last column.
             width = shutil.get_terminal_size().columns - 1
             line = f"\r{line[:width]}\x1b[K"
         self._stream.write(line if self._is_terminal else f"{line}\n")
@@ -71,14 +71,14 @@ class Display(logging.Handler):
 
 
 class Rate:
-    """Measures steps per second over the last marks, not the first: runs around it may compile."""
+    """Measures steps per second over the last marks, not the first, where runs may compile."""
 
     def __init__(self) -> None:
         self._is_first = True
         self._marks: deque[tuple[float, int]] = deque(maxlen=20)
 
     def mark(self, step: int) -> float | None:
-        """Mark that ``step`` is reached now; return steps per second, None at first."""
+        """Mark ``step``, reached now; return steps per second, None at first."""
         if self._is_first:
             self._is_first = False
             return None
@@ -94,7 +94,7 @@ def progress_line(
     values: Iterable[tuple[str, Any]],
     bar_width: int,
 ) -> str:
-    """Return the line for ``step`` of ``last_step`` (None: unknown), with ``values`` by label."""
+    """Return the line for ``step`` of ``last_step``, if known, with ``values`` by label."""
     if last_step is not None and step > last_step:
         last_step = None
     parts = [f"step {step}"]
@@ -117,7 +117,7 @@ def _duration(secs: int) -> str:
 
 def _short(value: Any) -> str:
     try:
-        # The shape is known without copying a large array from its device.
+        # Without copying a large array from its device.
         if hasattr(value, "shape") and math.prod(value.shape) == 1:
             value = to_numpy(value).item()
         return f"{value:.4g}" if isinstance(value, float) else " ".join(str(value).split())
@@ -128,11 +128,10 @@ def _short(value: Any) -> str:
 class ProgressHook(FetchingHook):
     """Shows step, speed and time left: a bar in a terminal, a line every 5 seconds elsewhere.
 
-    A tensor is shown as of the last step that fetched it, up to ``every_n_steps`` ago. The speed is
-    measured from the second display on, because the time before it may include compilation.
+    A tensor is shown as of the last step that fetched it. The speed is measured from the second
+    display on, so without compilation.
 
         hooks = [rh.ProgressHook(2000, ["loss"])]
-        hooks = [rh.ProgressHook(tensors=["loss"])]  # the data have a length, and the graph epochs
 
     Args:
         last_step: The last global step, beyond which no bar is shown. None: that at which the
@@ -202,7 +201,7 @@ class ProgressHook(FetchingHook):
 
 
 def _end_of_data(session: RawSession, step: int) -> int | None:
-    """Return the step at which a session, now at ``step``, has drawn all data, if known."""
+    """Return the step at which a session, now at ``step``, has drawn all data; None: unknown."""
     epochs = session_of(session).epochs
     left = None if epochs is None else epochs.draws_left
     return None if left is None else step + left

@@ -44,7 +44,7 @@ AnyElement = TypeVar("AnyElement")
 
 
 class MeasuringHook(PeriodicHook):
-    """The base of hooks that measure when they are due, and write on the chief."""
+    """Measures when due, and writes on the chief."""
 
     runs_on = "chief"
     asks_on_all: ClassVar[bool] = True
@@ -81,10 +81,7 @@ class Window(NamedTuple):
 
 
 class WindowHook(MeasuringHook):
-    """The base of those that measure windows of a training, from one due step to the next.
-
-    The first window opens after the first run, in which things are compiled.
-    """
+    """Measures from one due step to the next, beginning after the first run, which compiles."""
 
     _opened: tuple[int, float, float] | None = None
 
@@ -111,7 +108,7 @@ class WindowHook(MeasuringHook):
 
     @abstractmethod
     def _record(self, session: RawSession, window: Window) -> None:
-        """Write what there is to say of ``window``."""
+        """Write what ``window`` has measured."""
 
 
 class StepCounterHook(WindowHook, StepReadingHook, SummaryWritingHook):
@@ -158,7 +155,7 @@ class StepCounterHook(WindowHook, StepReadingHook, SummaryWritingHook):
 
     def next_due(self) -> Due | None:
         due = super().next_due()
-        # After that many runs the timer is due, or the loop does not increase the step.
+        # After so many runs it is due, or the loop does not increase the step.
         most_runs = self._timer.trigger.every_steps or math.inf
         return due and due._replace(runs=min(due.runs, most_runs))
 
@@ -170,7 +167,7 @@ class StepCounterHook(WindowHook, StepReadingHook, SummaryWritingHook):
             return
         asked = run_context.original_args
         part = session_of(run_context.session).step_part(asked.fetches, asked.feed_dict or ())
-        if part is not StepPart.PART:  # a part of a step, as one that accumulates gradients
+        if part is not StepPart.PART:  # a part may accumulate gradients
             self._warned = True
             log_of(run_context.session).warning(
                 "the global step has not been increased since it was last looked at: it has stayed "
@@ -183,7 +180,7 @@ class StepCounterHook(WindowHook, StepReadingHook, SummaryWritingHook):
         self._log_and_record(window.steps, window.training_secs, step_of(session))
 
     def _log_and_record(self, elapsed_steps: int, elapsed_time: float, global_step: int) -> None:
-        """Log and write the speed; subclasses override it, as in TensorFlow."""
+        """Log and write the speed; subclasses override it."""
         steps_per_sec = elapsed_steps / elapsed_time if elapsed_time > 0 else math.inf
         value = scalar_value(self._summary_tag, steps_per_sec)
         self._output.add_summary(Summary([value]), global_step)
@@ -191,22 +188,22 @@ class StepCounterHook(WindowHook, StepReadingHook, SummaryWritingHook):
 
 
 class ThroughputHook(WindowHook):
-    """Logs and writes examples, tokens and steps per second, and the share of time spent on input.
+    """Logs and writes examples, tokens and steps per second, and the share of time on input.
 
     The tags are ``throughput/steps_per_sec``, ``throughput/examples_per_sec``,
     ``throughput/tokens_per_sec`` and, if the loop has waited, ``throughput/input_wait``: the share,
-    from 0 to 1, of time spent drawing from the graph's inputs and in the iterators of ``timed``.
-    The first run, which compiles, does not count, nor do evaluations and synchronous saving. When
-    the hook is due, it waits for the device.
+    from 0 to 1, of time in the graph's inputs and the iterators of ``timed``. The first run, which
+    compiles, does not count, nor do evaluations and synchronous saving. When the hook is due, it
+    waits for the device.
 
-    With several PyTorch ranks, the chief multiplies its examples and tokens by the number of
-    ranks. With ``jax.distributed``, the numbers of a run already cover all ranks.
+    Of several PyTorch ranks, the chief multiplies its examples and tokens by the number of ranks.
+    With ``jax.distributed``, a run already has those of all.
 
         hooks = [rh.ThroughputHook(examples=32, every_n_steps=100, output_dir="runs/a")]
 
     Args:
-        examples: The number of examples in a step, or a tensor or its name that gives the number
-            for each run. A tensor is fetched in every run, and read when the hook is due.
+        examples: The number of examples in a step; or a tensor that gives it, or its name, fetched
+            in every run, and read when the hook is due.
         tokens: The same for tokens.
         every_n_steps: Measure at the multiples of this number.
         output_dir: Where to write, without a ``summary_writer``.
@@ -240,7 +237,7 @@ class ThroughputHook(WindowHook):
         self._waited_before = 0.0
 
     def timed(self, source: Iterable[AnyElement]) -> Iterator[AnyElement]:
-        """Yield the elements of ``source``; time spent waiting for them counts as input."""
+        """Yield the elements of ``source``; waiting for them counts as input."""
         iterator = iter(source)
         while True:
             start = clock.monotonic()
@@ -307,10 +304,9 @@ class _Total:
     def add(self, value: Any) -> None:
         self._unread.append(value)
         if len(self._unread) > 1000:
-            self._read_first(500)  # computed long ago: reading them does not wait
+            self._read_first(500)  # computed long ago
 
     def take(self) -> float:
-        """Return the sum, and start over at 0."""
         self._read_first(len(self._unread))
         total, self._read = self._read, 0.0
         return total
@@ -321,7 +317,7 @@ class _Total:
 
 
 class HookTime(NamedTuple):
-    """The cost of one hook: microseconds per step, and percent of the total time."""
+    """The cost of a hook: microseconds per step, and percent of all time."""
 
     us_per_step: float
     percent: float
@@ -330,9 +326,9 @@ class HookTime(NamedTuple):
 class HookTimesHook(WindowHook):
     """Measures ``before_run`` and ``after_run`` of every hook in the session, including itself.
 
-    It logs a table of the times since the last one, and writes a scalar
+    It logs a table of the times since the last one, and writes
     ``hook_times/<name of the hook>_us_per_step`` for each hook that was called. The first run does
-    not count. Computing what a hook fetches counts as the run's time.
+    not count, nor does computing what a hook fetches.
 
         hooks = [rh.HookTimesHook(every_n_steps=100, output_dir="runs/a")]
 
@@ -343,7 +339,7 @@ class HookTimesHook(WindowHook):
         trigger: When a table is due.
 
     Attributes:
-        times: The last table: the cost of each hook by its name, the most expensive first.
+        times: The last table: each cost by the hook's name, the highest first.
 
     Raises:
         ValueError: If two cadences are given.
@@ -394,7 +390,7 @@ class HookTimesHook(WindowHook):
 class MemoryHook(MeasuringHook):
     """Writes the memory statistics of the devices: ``memory/cuda:0/allocated_bytes`` and others.
 
-    It does not wait for a device. If none has statistics, as on a CPU, the log says so once.
+    It does not wait for a device. If none has statistics, as on a CPU, it logs so once.
 
         hooks = [rh.MemoryHook(every_n_steps=100, output_dir="runs/a")]
 

@@ -31,11 +31,11 @@ from runhooks.trigger import Due, Trigger, tensorflow_timer_of
 class SummarySaverHook(TimedHook, SummaryWritingHook):
     """Fetches a summary when it is due, and writes it.
 
-    As in ``tf.compat.v1.train``. Between its steps, nothing is computed. With
-    ``Trigger(at_end=True)``, the summary is computed once more from the final variables.
+    As in ``tf.compat.v1.train``. With ``Trigger(at_end=True)``, the summary is computed once more
+    from the final variables.
 
-        histogram = rh.summary.histogram("grads")
-        hooks = [rh.SummarySaverHook(save_steps=500, output_dir="runs/a", summary_op=histogram)]
+        summary = rh.summary.scalar("loss")
+        hooks = [rh.SummarySaverHook(save_steps=500, output_dir="runs/a", summary_op=summary)]
 
     Args:
         save_steps: Write at the first step, then every this many steps.
@@ -96,7 +96,7 @@ class SummarySaverHook(TimedHook, SummaryWritingHook):
         self._start(session)
 
     def _start(self, session: RawSession) -> None:
-        # A scaffold has its summary_op only after it is finalized, which is after begin.
+        # A scaffold has its summary_op only once finalized, after begin.
         self._summaries = self._get_summary_op() or []
         if self._timer.trigger.at_end:
             check_for_end(session.graph, self._summaries)
@@ -122,13 +122,13 @@ class SummarySaverHook(TimedHook, SummaryWritingHook):
     def end(self, session: RawSession | None = None) -> None:
         if session is not None and self._summaries:
             step = step_of(session)
-            # The timer is not updated: a run that resumes here keeps to its steps.
+            # Without updating the timer: a run that resumes here keeps to its steps.
             if self._timer.should_trigger_at_end(step):
                 self._write(session.run(self._summaries), step)
         self._output.flush()
 
     def _get_summary_op(self) -> list[Any] | None:
-        """Return the summaries; subclasses override it, as in TensorFlow."""
+        """Return the summaries; subclasses override it."""
         given = self._summary_op if self._scaffold is None else self._scaffold.summary_op
         return None if given is None else _listed(given)
 
@@ -138,10 +138,7 @@ class SummarySaverHook(TimedHook, SummaryWritingHook):
 
 
 def summaries_of(graph: BaseGraph, summary_op: Any) -> list[Any]:
-    """Return the summaries given to a hook, and leave them out of all others.
-
-    ValueError if one is no summary.
-    """
+    """Return the summaries, and leave them out of all others; ValueError if one is none."""
     found = _listed(summary_op)
     for summary in found:
         if graph.is_value(summary):
@@ -150,7 +147,7 @@ def summaries_of(graph: BaseGraph, summary_op: Any) -> list[Any]:
                 f"summary_op must be a summary, got {name!r}: make a summary of it, such as "
                 f"rh.summary.scalar({name!r}, {name!r})"
             )
-    if isinstance(graph, Graph):  # TensorFlow's programs have their summaries written by both
+    if isinstance(graph, Graph):  # in TensorFlow's programs, both write them
         others = graph.get_collection_ref(GraphKeys.SUMMARIES)
         others[:] = [it for it in others if all(it is not summary for summary in found)]
     return found

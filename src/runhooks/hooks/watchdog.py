@@ -28,12 +28,12 @@ class _Dump(NamedTuple):
     abort: bool
 
 
-_lock = threading.RLock()  # a signal handler may fork inside of it
+_lock = threading.RLock()  # a signal handler may fork inside
 _dumps: dict[WatchdogHook, _Dump] = {}
 
 
 def _set_timer() -> None:
-    """Set the only timer of ``faulthandler`` to the earliest dump; call it with the lock."""
+    """Set the only timer of ``faulthandler`` to the earliest dump, under the lock."""
     now = time.monotonic()
     pending = [dump for dump in _dumps.values() if dump.time > now]
     if not pending:
@@ -45,7 +45,7 @@ def _set_timer() -> None:
 
 def _before_fork() -> None:
     _lock.acquire()
-    if _dumps:  # a forked process would wait for ever for the thread of the timer
+    if _dumps:  # a forked process would wait for the timer's thread for ever
         faulthandler.cancel_dump_traceback_later()
 
 
@@ -79,14 +79,14 @@ class WatchdogHook(SessionRunHook):
 
     It logs an error with the time and the step. Up to a second later, a timer in C writes the
     stacks, even if some code never releases the interpreter lock. It watches again once another
-    run, which may be one of an ``EvaluationHook``, has ended. Runs cost no extra time.
+    run, such as one of an ``EvaluationHook``, has ended.
 
         hooks = [rh.WatchdogHook(secs=300)]
 
     Args:
-        secs: The limit; above the longest pause of the loop, such as saving a checkpoint.
+        secs: The limit; above the longest pause, such as saving a checkpoint.
         first_secs: The limit for the first run, which compiles; None: ``secs``.
-        abort: Whether to end the process immediately afterwards, with status 1. Nothing is saved.
+        abort: Whether to end the process then, with status 1. Nothing is saved.
         file: The file to write to; None: ``sys.stderr``.
 
     Raises:
@@ -120,7 +120,7 @@ class WatchdogHook(SessionRunHook):
 
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
         self._end_watch()
-        # A session that was dropped without being closed does not hang.
+        # A dropped session does not hang.
         self._session = weakref.ref(session)
         self._mark(session_of(session).runs, self._first_secs)
         self._ended.clear()
@@ -178,7 +178,7 @@ class WatchdogHook(SessionRunHook):
                 "no run has ended for %g seconds, since global step %s: the stacks of all "
                 "threads follow%s",
                 self._limit_secs,
-                # Before the first run it may cost a run, which could hang as well.
+                # Before the first run, it may cost one, which could hang.
                 raw.global_step if raw.runs else None,
                 ", and the process is aborted" if self._abort else "",
             )
