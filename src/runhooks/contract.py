@@ -1,7 +1,8 @@
 """The contract of hooks: their methods, the messages of a run, the session that they see.
 
 ``docs/life-cycle.md`` explains these tables of phases and of whole lives; tests compare them with
-recorded sessions.
+recorded sessions. A line is a name and its events in order; a name from a line above stands for
+that line.
 
 open      each:begin  finalize-graph  create-session  each:after_create_session
 run       each:before_run  session-run  each:after_run
@@ -527,7 +528,7 @@ class RawSession(CallableRuns):
     def read(self, name: str) -> dict[str, np.ndarray[Any, Any]]:
         """Return the arrays of that name in checkpoints, or below it, by whole name; makes no run.
 
-        ValueError if nothing has that name.
+        Names are such as ``"state/params"``, and of ``rh.torch`` ``"learning_rate"``. ValueError if nothing has that name.
         """
         raise NotImplementedError
 

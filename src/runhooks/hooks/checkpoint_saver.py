@@ -94,7 +94,8 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
         checkpoint_basename: How the names of checkpoints begin.
         scaffold: Its ``saver`` is the saver.
         listeners: Called before and after each checkpoint.
-        save_graph_def: Whether to write ``graph.pbtxt`` and meta graphs of a TensorFlow graph.
+        save_graph_def: Whether to write ``graph.pbtxt`` and meta graphs of a TensorFlow graph. The
+            event file always has the graph.
         trigger: When to save.
 
     Raises:

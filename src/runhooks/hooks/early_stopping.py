@@ -37,7 +37,7 @@ _log = logging.getLogger("runhooks")
 
 
 class EvalMetrics:
-    """The scalars in event files of ``eval_dir``, which need not exist yet."""
+    """The scalars in the event files of ``eval_dir``, which need not exist yet."""
 
     def __init__(self, eval_dir: str | os.PathLike[str]) -> None:
         self._dir = path_of(place(eval_dir=eval_dir))
@@ -45,7 +45,7 @@ class EvalMetrics:
         self._warned: set[AnyPath] = set()
 
     def read(self) -> dict[int, dict[str, float]]:
-        """Return the scalars by tag, by step, in order; reads only what is new."""
+        """Return the scalars by tag, by step, in the order of steps; reads only what is new."""
         self._contents.update(find_files(self._dir), skip_unreadable=True)
         self._warn_of_damage()
         by_step: dict[int, dict[str, float]] = {}
@@ -65,7 +65,7 @@ class EvalMetrics:
 
 
 class Rule:
-    """Says why to stop, by the values of a metric; "" until then."""
+    """Says why to stop, by the values of a metric that evaluations have found; "" until then."""
 
     prefix: ClassVar[str]
     check: ClassVar[Callable[..., None]]
@@ -179,7 +179,7 @@ class Improvement(Rule):
     def __call__(self) -> str:
         best, best_step, nans, others = math.nan, None, 0, 0
         for step, value in self.values():
-            # A NaN is never the best, but steps count from a first one.
+            # A NaN is never the best, but steps count from it if it is the first value.
             is_better = not math.isnan(value) and (math.isnan(best) or self._is_better(value, best))
             if best_step is None or is_better:
                 best, best_step, nans, others = value, step, 0, -1
@@ -201,9 +201,9 @@ _RUN_EVERY_SECS = DefaultSecs(60.0)
 
 
 class EarlyStoppingHook(TimedHook):
-    """Asks to stop once ``should_stop()`` is true.
+    """Asks to stop once ``should_stop()`` is true; by default, after each evaluation of ``metric``.
 
-    By default, it is due after each evaluation of ``metric`` and when a session opens.
+    It is then due when a session opens, too.
     """
 
     def __init__(
@@ -228,7 +228,7 @@ class EarlyStoppingHook(TimedHook):
 
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
         super().after_create_session(session, coord)
-        # A run that it has ended makes no further step when resumed.
+        # A run that it has ended makes no further step when it is resumed.
         if self._follows and coord is not None:
             self._check(coord, step_of(session))
 
@@ -266,7 +266,7 @@ def make_early_stopping_hook(
         hooks = [rh.make_early_stopping_hook(None, lambda: stop_file.exists(), run_every_steps=100)]
 
     Args:
-        estimator: None, unlike in TensorFlow.
+        estimator: None. TensorFlow takes an estimator here.
         should_stop_fn: Returns whether to stop; a str says why. Each process calls its own.
         run_every_secs: Call it at the first step, and then every this many seconds.
         run_every_steps: Call it at the multiples of this number.
@@ -298,17 +298,17 @@ def stop_if_higher_hook(
 ) -> SessionRunHook:
     """Return a hook that asks to stop once an evaluation finds a metric above ``threshold``.
 
-    The first NaN is logged as a warning.
+    A NaN is neither above nor below anything; it is logged once, as a warning.
 
         hook = rh.stop_if_higher_hook(evaluation.metric("accuracy"), threshold=0.99)
 
     Args:
         estimator: A metric of an ``EvaluationHook`` of the loop, checked whenever it is evaluated,
             and when a session opens, unless a cadence is given. Or the hook itself; or None, to
-            read ``eval_dir``.
+            read what another process writes.
         metric_name: The tag of the metric, if ``estimator`` does not say.
         threshold: The value to compare with.
-        eval_dir: Where another process writes evaluations.
+        eval_dir: The directory to which another process writes evaluations.
         min_steps: Ignore evaluations before this global step.
         run_every_secs: Check at the first step, and then every this many seconds.
         run_every_steps: Check at the multiples of this number.
@@ -360,11 +360,12 @@ def stop_if_no_increase_hook(
     """Return a hook that asks to stop when a metric has stopped increasing.
 
     It stops when an evaluation is ``max_steps_without_increase`` global steps or more after the one
-    with the highest value; or, with ``patience=5``, when more than 5 in a row have found no higher
-    one. Exactly one of the two is given. NaN counts as no increase. All other arguments are those
-    of ``stop_if_higher_hook``.
+    that found the highest value; or, with ``patience=5``, when more than 5 evaluations in a row
+    have found no higher one. Exactly one of the two is given. NaN counts as no increase. All other
+    arguments are those of ``stop_if_higher_hook``.
 
-        hook = rh.stop_if_no_increase_hook(evaluation.metric("accuracy"), patience=5)
+        accuracy = evaluation.metric("accuracy")
+        hook = rh.stop_if_no_increase_hook(accuracy, patience=5)
     """
     where = estimator, metric_name, eval_dir, min_steps
     steps = {"max_steps_without_increase": max_steps_without_increase}
@@ -388,7 +389,8 @@ def stop_if_no_decrease_hook(
 
     The arguments are those of ``stop_if_no_increase_hook``, for a decrease.
 
-        hook = rh.stop_if_no_decrease_hook(evaluation.metric("loss"), patience=5)
+        loss = evaluation.metric("loss")
+        hook = rh.stop_if_no_decrease_hook(loss, patience=5)
     """
     where = estimator, metric_name, eval_dir, min_steps
     steps = {"max_steps_without_decrease": max_steps_without_decrease}
@@ -399,7 +401,7 @@ def stop_if_no_decrease_hook(
 def read_eval_metrics(eval_dir: str | os.PathLike[str]) -> dict[int, dict[str, float]]:
     """Return the scalars in the event files of ``eval_dir``, by tag, by global step, in order.
 
-    Empty if the directory does not exist yet. Of several values at one step, the last counts. Those
-    of steps that a resumed session has repeated are left out.
+    Empty if the directory does not exist yet. Of several values at one step, the last counts.
+    Values from before a resume are left out if the resumed session repeated their steps.
     """
     return EvalMetrics(eval_dir).read()

@@ -23,7 +23,7 @@ _log = logging.getLogger("runhooks")
 
 
 class MovingAverages:
-    """Moving averages, by ``places``, of parts of the default graph."""
+    """Moving averages, named by ``places``, of parts of the default graph."""
 
     def __init__(self, graph: Graph, name: str, places: Mapping[str, str]) -> None:
         self._graph = graph
@@ -39,7 +39,7 @@ class MovingAverages:
         self._move = group(*moves, name=f"{name}/move") if moves else None
 
     def update(self, session: RawSession, weight: float) -> None:
-        """Move the averages towards the values, all the way with a ``weight`` of 1."""
+        """Move the averages towards the present values, all the way with a ``weight`` of 1."""
         if self._move_objects is not None:
             self._move_objects(weight)
         if self._move is not None:
@@ -95,7 +95,7 @@ def _variable_of(graph: Graph, part: str) -> Variable:
 
 
 def _leaves(leaves: dict[str, Any], part: str, start: int) -> dict[str, Any]:
-    """Return the leaves of ``part``, whose path in its variable begins at ``start``."""
+    """Return the leaves of ``part``, whose path inside of its variable begins at ``start``."""
     owner, path = part[:start], part[start:]
     if not path:
         return leaves
@@ -118,15 +118,17 @@ class EmaHook(TimedHook):
     ``new - (1 - w) * (new - average)``. For a module, that is ``torch.lerp(average, new, w)``. On
     JAX, it is compiled, with ``w`` as an argument. Integers and random keys are copied.
 
-        hooks = [rh.EmaHook("state/params", decay=0.999)]
+        ema = rh.EmaHook("state/params", decay=0.999)
+        evaluation = rh.EvaluationHook({"accuracy": accuracy}, every_n_steps=500, averages=ema)
 
     Args:
         parameters: Their name in checkpoints, or a list of names: of a variable, an ``rh.torch``
             module, or a part of one.
-        decay: At least 0 and below 1.
+        decay: The share of the old average that an update keeps; at least 0 and below 1.
         every_n_steps: Update at the multiples of this number.
-        debias: As in ``docs/evaluation.md``.
-        name: The prefix of the names of the averages; a second hook needs another.
+        debias: Whether to correct early averages, as ``optax.ema`` does. False: start from the
+            first parameters, like PyTorch's ``AveragedModel``.
+        name: The prefix of the names of the averages; a second hook needs another one.
         hook_name: As in ``SessionRunHook``.
 
     Raises:
@@ -164,11 +166,11 @@ class EmaHook(TimedHook):
 
     @property
     def num_updates(self) -> int:
-        """How many updates there have been."""
+        """How many updates the averages have had."""
         return self._num_updates
 
     def substituted(self, session: RawSession) -> AbstractContextManager[None]:
-        """Use the averages, if there are any yet, inside the ``with`` block."""
+        """Use the averages, if there are any yet, for the parameters inside the ``with`` block."""
         if self._averages is None:
             raise RuntimeError(
                 "no session has the EmaHook whose averages were asked for: add it to the hooks"
@@ -193,7 +195,7 @@ class EmaHook(TimedHook):
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
         assert self._averages is not None
         with session_of(session).substituted(self._places):
-            pass  # for its error
+            pass  # a name that nothing has is reported now
         super().after_create_session(session, coord)
         if self._timer.last_triggered_step() is None:
             self._num_updates = 0  # the training starts over

@@ -1,4 +1,4 @@
-"""``EvaluationHook``."""
+"""``EvaluationHook``: evaluates in the middle of the training, with the variables it trains."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ class Means:
         self._unread: tuple[Mapping[str, Any], Any] | None = None
 
     def add(self, values: Mapping[str, Any], weight: Any = 1.0) -> None:
-        """Add the values of a run; ValueError or TypeError for one that is no number."""
+        """Add the values of one run; raise ValueError or TypeError for one that is no number."""
         self._read()
         if self._sums is None:
             self._sums = {label: 0.0 for label, it in values.items() if self._is_metric(it)}
         self._unread = values, weight
 
     def means(self, add: Callable[[Mapping[str, float]], Mapping[str, float]]) -> dict[str, float]:
-        """Return the means by label, of what ``add`` makes of this rank's sums."""
+        """Return the means by label, over what ``add`` makes of the sums of this rank."""
         self._read()
         named = {f"{_SUM_OF}{label}": it for label, it in (self._sums or {}).items()}
         totals = dict(add({_WEIGHT: self._weight, **named}))
@@ -85,29 +85,31 @@ class EvaluationHook(EvaluatingHook):
     ``docs/evaluation.md`` says what the test step gets and what becomes of its results. The
     session's other hooks are not called in an evaluation.
 
-        hooks = [rh.EvaluationHook(test_step, test_loader, every_n_epochs=1)]
+        test = rh.EvaluationHook(test_step, test_loader, every_n_epochs=1, output_dir="runs/a/test")
+        hooks = [test, rh.stop_if_no_increase_hook(test.metric("accuracy"), patience=5)]
 
     Args:
-        test_step: The function; or a dict of tensors or their names, by tag, each a single number
-            per run. On a ``tf.Graph``, also pairs of ``tf.metrics``, ``(value, update_op)``, whose
-            local variables are reset before each evaluation.
-        data: What ``test_step`` is called with, as for ``rh.graph``. For a dict of tensors: an
-            iterable of the feed_dicts of an evaluation. None: the inputs of these tensors start
-            over in each evaluation, which ends when the first of them does; without inputs, it is
-            one run, or ``steps`` runs. On a ``tf.Graph``, an input is the iterator of one dataset;
-            one of ``hooks`` has to reset anything else.
+        test_step: The function; or a dict of tensors or their names, by the tag to write them
+            under, each a single number per run. On a ``tf.Graph``, also pairs of ``tf.metrics``,
+            ``(value, update_op)``, whose local variables are reset before each evaluation.
+        data: What ``test_step`` is called with, as for ``rh.graph``: a loader, a list, or a
+            function of the step that returns one. For a dict of tensors: an iterable of the
+            feed_dicts of an evaluation. None: the inputs of these tensors start over in each
+            evaluation, which ends when the first of them does; without inputs, it is one run, or
+            ``steps`` runs. On a ``tf.Graph``, an input is the iterator of one dataset; one of
+            ``hooks`` has to reset anything else.
         every_n_epochs: Evaluate at the last step of every so many epochs.
         every_n_steps: Evaluate at the multiples of this number.
         trigger: When to evaluate.
         outputs: Names for what ``test_step`` returns without names.
         steps: The maximum number of runs of an evaluation.
-        summary_op: A summary or a list of these, of the first batch of an evaluation; or a
-            function that takes the hook and returns them.
-        averages: Evaluate with the averages of this ``EmaHook`` of the same session.
+        summary_op: A summary or a list of these, computed with the first batch of an evaluation;
+            or a function that takes the hook and returns them.
+        averages: Evaluate with the moving averages of this ``EmaHook`` of the same session.
         weight: A tensor or its name: the weight of a run in the means. None: the number of
             examples in its batch, or for a dict of tensors 1.
         hooks: Called in the runs of an evaluation, which is a session for them. If one asks to
-            stop, only the evaluation ends.
+            stop, the evaluation ends, and the training continues.
         output_dir: Where to write, without a ``summary_writer``. With neither, it only logs.
         summary_writer: The writer.
         hook_name: As in ``SessionRunHook``.
@@ -118,7 +120,7 @@ class EvaluationHook(EvaluatingHook):
             ``begin`` or the first evaluation: if another hook acts on a metric that there is not.
             In an evaluation: if it draws from an input of the training or changes a saved variable
             (in place, as in PyTorch, is not noticed), or if metrics of a dict are not single
-            numbers. In a step that is to fetch an output of the test step.
+            numbers. In a step: if it is to fetch an output of the test step.
         TypeError: If ``test_step`` is neither a function nor a dict; in ``begin``, if a metric of
             the dict has no value.
         RuntimeError: In an evaluation: if the data are empty.
@@ -154,7 +156,7 @@ class EvaluationHook(EvaluatingHook):
         self._data = data
         self._outputs = outputs
         self._evaluated: EvaluatedStep | None = None
-        self._graph: BaseGraph | None = None
+        self._graph: BaseGraph | None = None  # that of the next two
         self._summary_op = summary_op
         self._shown: list[Any] | None = None
         arguments.instance(EmaHook, averages=averages)
@@ -166,7 +168,7 @@ class EvaluationHook(EvaluatingHook):
         self._before: Any = None
 
     def __getitem__(self, output: str) -> Tensor:
-        """Return the tensor of an output; TypeError if there is no test step."""
+        """Return the tensor of an output of the test step; TypeError if there is no test step."""
         if self._test_step is None:
             raise TypeError("only an EvaluationHook of a test step has outputs, not one of tensors")
         return self._added().result[output]
@@ -232,7 +234,7 @@ class EvaluationHook(EvaluatingHook):
         self, session: RawSession, training: SessionRunArgs | None
     ) -> tuple[dict[str, float], int]:
         means = Means(_is_number if self._test_step is not None else lambda value: True)
-        shown: list[Any] = []  # what a stop ends writes nothing
+        shown: list[Any] = []  # an evaluation that a stop ends writes nothing: it is repeated
         feeds = until_stop(session, self._feeds(session, training), is_at_end=training is None)
 
         def take(results: list[Any]) -> None:
@@ -248,7 +250,7 @@ class EvaluationHook(EvaluatingHook):
         try:
             runs = self._loop.run(session, chain(first, repeat(each)), feeds, take)
         except LoopStoppedError:
-            session.rewind(*self._inputs, to=self._before)  # checkpoints hold nothing of it
+            session.rewind(*self._inputs, to=self._before)  # a checkpoint is to hold nothing of it
             raise
         if not runs:
             raise RuntimeError(
@@ -257,7 +259,7 @@ class EvaluationHook(EvaluatingHook):
             )
         add: Callable[[Mapping[str, float]], Mapping[str, float]] = dict
         if not session_of(session).engine.runs_one_program and self.runs_on != "chief":
-            # At the end, ranks may be at different steps.
+            # At the end, ranks whose data differ in length are at different steps.
             place = "between runs" if training is None else f"at step {step_of(session)}"
             add = partial(current_group().total, f"the metrics of {self.title}", at=place)
         found = means.means(add)

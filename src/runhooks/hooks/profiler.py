@@ -39,27 +39,28 @@ class ProfilerHook(TimedHook, TensorFlowHook):
 
     As in ``tf.compat.v1.train``. Each engine writes its own kind of file to ``output_dir``:
 
-    - python: ``profile-<first step>.pstats``, for ``python -m pstats``;
-    - jax: ``plugins/profile/step-<first step>``, for TensorBoard, with ``perfetto_trace.json.gz``
-      for Perfetto;
-    - torch: ``timeline-<first step>.pt.trace.json``, for both;
-    - TensorFlow: ``timeline-<step>.json`` for each step, for Perfetto; and run metadata in the
-      event file of the directory.
+    - python: ``profile-<first step>.pstats``, for ``python -m pstats`` or snakeviz;
+    - jax: ``plugins/profile/step-<first step>``, for TensorBoard; the ``perfetto_trace.json.gz`` in
+      it is for Perfetto;
+    - torch: ``timeline-<first step>.pt.trace.json``, for TensorBoard or Perfetto;
+    - TensorFlow: ``timeline-<step>.json`` for each step, for Perfetto or chrome://tracing; and run
+      metadata in the event file of the directory.
 
     The hook waits for the device before and after a profile. The first step of a session, which
     compiles, is profiled only if the ``on_steps`` of a trigger name it. A profiler that fails
     causes a warning.
 
-        hooks = [rh.ProfilerHook(save_steps=1000, output_dir="runs/a", num_steps=5)]
+        trigger = rh.Trigger(on_steps=[100])
+        hooks = [rh.ProfilerHook(output_dir="runs/a", num_steps=5, trigger=trigger)]
 
     Args:
-        save_steps: Steps from one profile to the next.
+        save_steps: Steps from one profile to the next, counted from the start of the session.
         save_secs: Seconds from one profile to the next.
         output_dir: The directory to write to.
         show_dataflow: Show which tensors go where; TensorFlow only.
         show_memory: Show which tensors are alive; TensorFlow only.
         num_steps: Steps per profile.
-        max_secs: No step is added to a profile after this many seconds.
+        max_secs: After this many seconds, no step is added to a profile.
         trigger: When to profile.
 
     Raises:
@@ -96,7 +97,7 @@ class ProfilerHook(TimedHook, TensorFlowHook):
         self._num_steps = num_steps
         self._max_secs = max_secs
         self._stop: Callable[[], Path] | None = None
-        self._trace: Any = None  # where runs are traced one by one
+        self._trace: Any = None  # instead, where runs are traced one by one
         self._last_step: float = math.inf
         self._deadline = math.inf
         self._first_step: int | None = None
@@ -107,7 +108,7 @@ class ProfilerHook(TimedHook, TensorFlowHook):
         self._write_to(rank_folder(self._output_dir or "."))
 
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
-        self._finish(session)  # that of a lost session
+        self._finish(session)  # the profile that a lost session was in
         self._start(session)
 
     def _start(self, session: RawSession) -> None:
@@ -204,7 +205,7 @@ class ProfilerHook(TimedHook, TensorFlowHook):
     def _write_to(self, directory: str | os.PathLike[str]) -> None:
         self._directory = directory
         self._place = path_of(place(output_dir=directory))
-        self._temporary: Path | None = None  # for what goes to a store
+        self._temporary: Path | None = None  # what goes to a store is first written there
 
     def _made_folder(self) -> Path:
         if not isinstance(self._place, StorePath):
@@ -216,7 +217,7 @@ class ProfilerHook(TimedHook, TensorFlowHook):
         return self._temporary
 
     def _published(self, written: Path) -> str:
-        """Return where ``written`` is in the end."""
+        """Return where ``written``, in that folder, is in the end."""
         temporary = self._temporary
         if temporary is None:
             return str(written)

@@ -35,19 +35,20 @@ from runhooks.trigger import Due, Timer, Trigger
 
 _log = logging.getLogger("runhooks")
 
-#: So many runs without a step are a loop that never ends.
+#: So many runs without a step are a loop that never ends, not the preparation of a training.
 _MANY_RUNS = 200
 
 
 class StopAtStepHook(StepReadingHook):
     """Asks to stop when the global step has reached ``last_step``.
 
-    As in ``tf.compat.v1.train``, but a run resumed at or after its last step makes no further step.
+    As in ``tf.compat.v1.train``, except that a run resumed at or after its last step makes no
+    further step.
 
         hooks = [rh.StopAtStepHook(last_step=2000)]
 
     Args:
-        num_steps: Stop this many steps after the start of the session.
+        num_steps: Stop this many steps after the step at which the session starts.
         last_step: Stop at this global step.
 
     Raises:
@@ -61,7 +62,7 @@ class StopAtStepHook(StepReadingHook):
         self._stops_after = None if num_steps is None else Due(step=num_steps)
         self._stops_at = None if last_step is None else Due(step=last_step)
         self._last_step: float | None = last_step
-        self._start: int | None = None  # until the step has moved
+        self._start: int | None = None  # where the session starts, until the step has moved
         self._runs = 0
 
     def begin(self) -> None:
@@ -106,9 +107,9 @@ class StopAtStepHook(StepReadingHook):
 class TimeLimitHook(SessionRunHook):
     """Asks to stop when the monitored session has been open for ``secs`` seconds.
 
-    The first run that starts after that is the last one: leave time for it and the last checkpoint.
-    A resumed run has ``secs`` again; a recovery does not restart the clock. ValueError unless
-    ``secs`` is above zero.
+    The first run that starts after that time is the last one: leave time for it and for the final
+    checkpoint. A resumed run has ``secs`` seconds again; a recovery does not restart the clock.
+    ValueError unless ``secs`` is above zero.
 
         hooks = [rh.TimeLimitHook(secs=23.5 * 3600)]
     """
@@ -116,7 +117,7 @@ class TimeLimitHook(SessionRunHook):
     def __init__(self, secs: float) -> None:
         arguments.given(secs=secs)
         arguments.positive(secs=secs)
-        self._limit = Due(time=secs)  # ranks compare what is due
+        self._limit = Due(time=secs)  # from the start on; ranks compare what is due
         self._start = 0.0
 
     def begin(self) -> None:
@@ -142,20 +143,21 @@ class NanTensorHook(SessionRunHook):
 
     As in ``tf.compat.v1.train``, it waits for the device in the run that computes the loss.
 
-        hooks = [rh.NanTensorHook("loss", late=True)]
+        hooks = [rh.NanTensorHook("loss"), rh.NanTensorHook("state", late=True)]
 
     Args:
         loss_tensor: The tensor to watch, or its name: an array, or any pytree of arrays, such as
-            all gradients. Of a state or a part of one, it checks the new value, before any
-            checkpoint has it.
-        fail_on_nan_loss: Whether to raise the error; False: log it and ask to stop.
+            all gradients. Of a state or a part of one, it checks the new value that the run has
+            assigned, before any checkpoint contains it.
+        fail_on_nan_loss: Whether to raise the error; False: log it and ask to stop. Either way,
+            ``CheckpointSaverHook`` saves no checkpoint after it.
         late: Read the loss one run later; at once at the end, and when other hooks are due. A state
             is always read at once.
         trigger: When to read it; None: in every run.
 
     Raises:
-        NanLossDuringTrainingError: When the loss is NaN; on a TensorFlow graph, also an instance of
-            TensorFlow's class.
+        NanLossDuringTrainingError: When the loss is NaN; on a TensorFlow graph, it is also a
+            subclass of TensorFlow's class of that name.
     """
 
     def __init__(
@@ -209,7 +211,7 @@ class NanTensorHook(SessionRunHook):
             self._timer.update_last_triggered_step(step or 0)
         # In the run itself a state is as it was before.
         value = run_context.session.run(self._loss) if self._is_state else run_values.results
-        self._found = None  # a loop may repair the state
+        self._found = None  # a loop may catch the error and repair the state
         if self.watch(step, value) or self.watch(None, None):
             session_of(run_context.session).state_error = self._found  # a saver may be due, too
             run_context.request_stop()
@@ -249,6 +251,7 @@ class NanTensorHook(SessionRunHook):
             self._timer.load_state_dict(state)
 
     def _nan_paths(self, value: Any) -> Iterator[str]:
+        """Yield the places of NaN in ``value``."""
         for path, leaf in self._leaves(value).items():
             if leaf is not None and library_of(leaf).has_nan(leaf):
                 yield path
@@ -271,14 +274,14 @@ class NanTensorHook(SessionRunHook):
         return True
 
 
-#: TensorFlow's line.
+#: TensorFlow's line, for which logs are searched.
 _DIVERGED = "Model diverged with loss = NaN."
 
 _CANNOT_READ = (BufferError, TypeError, ValueError, struct.error)
 
 
 def _reader_of_scalars(value: Any) -> Callable[[Any], tuple[float]] | None:
-    """Return what reads scalars like ``value``, if it is on the host."""
+    """Return what reads scalars like ``value`` quickly, if it is on the host."""
     if isinstance(value, Mapping | list | tuple) or np.shape(value) != ():
         return None
     number = library_of(value).number
