@@ -528,7 +528,8 @@ class RawSession(CallableRuns):
     def read(self, name: str) -> dict[str, np.ndarray[Any, Any]]:
         """Return the arrays of that name in checkpoints, or below it, by whole name; makes no run.
 
-        Names are such as ``"state/params"``, and of ``rh.torch`` ``"learning_rate"``. ValueError if nothing has that name.
+        Names are such as ``"state/params"``, and of ``rh.torch`` ``"learning_rate"``. ValueError if
+        nothing has that name.
         """
         raise NotImplementedError
 
