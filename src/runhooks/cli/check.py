@@ -1,4 +1,4 @@
-"""``runhooks check`` and ``runhooks checkpoints``: whether files are sound."""
+"""``runhooks check`` and ``runhooks checkpoints``."""
 
 from __future__ import annotations
 

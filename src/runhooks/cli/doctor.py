@@ -1,4 +1,4 @@
-"""``runhooks doctor``: what is installed, what is missing, and which devices there are."""
+"""``runhooks doctor``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``runhooks plot``: the curves of runs, in the terminal; and ``sparkline``."""
+"""``runhooks plot``, and ``sparkline``."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ class _Axis(NamedTuple):
 def _drawn(
     curves: Sequence[_Curve], letters: str | None, width: int, height: int, colored: bool
 ) -> Text:
-    import plotext  # slow, and only needed here
+    import plotext  # slow
 
     x = _Axis.over([steps for steps, _ in curves], max(2, width // 12), whole=True)
     y = _Axis.over([values for _, values in curves], max(2, height // 3))

@@ -89,7 +89,7 @@ class ScalarSummary(NamedTuple):
 def best_first(
     items: Sequence[AnyItem], goal: Goal, summary_of: Callable[[AnyItem], ScalarSummary | None]
 ) -> list[AnyItem]:
-    """Return ``items`` by their best values, those without one last."""
+    """Return ``items``, those without a best value last."""
 
     def key(item: AnyItem) -> float:
         summary = summary_of(item)

@@ -1,4 +1,4 @@
-"""The jitted functions of the jax engine: ``PartExecutable``, ``CoreExecutable`` and ``Once``."""
+"""The jitted functions of the jax engine."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _log = logging.getLogger("runhooks")
 
 
 def note_failure(error: Exception, assigned: Iterable[Any]) -> None:
-    """Note on ``error`` what to do about it, where that is known."""
+    """Note on ``error`` what to do about it, if known."""
     if type(error).__name__ == "TraceContextError":  # of Flax
         add_note(
             error,
@@ -84,10 +84,9 @@ def form_of(value: Any) -> str:
 
 
 class FlatBody:
-    """The operations of ``body`` as a function of flat leaves.
+    """``body`` as a function of flat leaves: of ``reads``, ``body.given`` and ``placed``.
 
-    These are those of ``reads``, the values of ``body.given``, and ``placed``: arrays among the
-    arguments of calls, which would otherwise be constants, slow to compile, and no tracers.
+    ``placed``: arrays among the arguments of calls; constants are slow to compile, and no tracers.
     """
 
     def __init__(self, engine: Engine, body: Body, structures: Mapping[Variable, Any]) -> None:
@@ -105,7 +104,7 @@ class FlatBody:
         return {v: [next(rest) for _ in range(it.num_leaves)] for v, it in pairs}
 
     def evaluate(self, args: Sequence[Any]) -> tuple[dict[Tensor, Any], list[Any]]:
-        """Return values by tensor, and the leaves of new values."""
+        """Return values by tensor, and new leaves."""
         rest = iter(args)
         old = [
             jax.tree.unflatten(it, [next(rest) for _ in range(it.num_leaves)])
@@ -171,7 +170,7 @@ class _Traces(Compilation):
 
 
 class _Executable:
-    """What JAX makes of a body for ``party``, by tracing ``function``."""
+    """What JAX makes of a body for ``party``."""
 
     def __init__(self, traced: FlatBody, party: str, function: Callable[..., Any]) -> None:
         self.traced = traced
@@ -187,8 +186,6 @@ class _Executable:
 
 
 class PartExecutable(_Executable):
-    """A body that is one executable."""
-
     def __init__(self, traced: FlatBody, party: str) -> None:
         super().__init__(traced, party, self.fetches)
 
@@ -201,7 +198,7 @@ class PartExecutable(_Executable):
         return results
 
     def fetches(self, *args: Any) -> list[Any]:
-        """What is compiled; profiles show the name."""
+        """Profiles show this name."""
         self.traces.begin()
         values, new = self.traced.evaluate(args)
         owned = own_buffers(args, new)
@@ -257,7 +254,7 @@ class CoreExecutable(_Executable):
         return now
 
     def log(self, wide_for: str | None = None) -> None:
-        """Log the compilation of a step, if any; ``wide_for``: who wants large arrays."""
+        """Log a compilation, if any; ``wide_for``: who wants large arrays."""
         body = self.traced.body
         what = f"the step ({_described(body)})"
         if len(body.operations) == 1:

@@ -1,4 +1,4 @@
-"""``SessionState``: the base of the sessions of a ``tf.Graph``, which knows the global step."""
+"""``SessionState``: the base of the sessions of a ``tf.Graph``."""
 
 from __future__ import annotations
 
@@ -126,7 +126,6 @@ class SessionState(RawSession):
             self._own.is_after_run = False
 
     def refresh_step(self) -> int | None:
-        """Read the global step by a run of its own."""
         tensor = self.analyzed_graph.global_step
         if tensor is None or self.is_over:
             return self._step
