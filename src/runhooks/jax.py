@@ -1,10 +1,4 @@
-"""``rh.jax``: training loops of JAX, flax (linen and nnx), equinox and optax.
-
-graph = rh.jax.graph(train_step, state=create_state, data=batches)
-with graph.as_default(), rh.MonitoredTrainingSession(checkpoint_dir="runs/a") as session:
-    while not session.should_stop():
-        session.run("train_op")
-"""
+"""``rh.jax``: training loops of JAX, flax (linen and nnx), equinox and optax."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -32,8 +26,7 @@ def graph(
     """Turn your own train step, which may be jitted, into a graph compiled by JAX.
 
     A state is any pytree, or an object of flax nnx, which the step changes in place and need not
-    return; static parts are kept apart. ``rh.call(evaluate, graph["model"], ...)`` calls your
-    function with the object itself.
+    return.
 
     Args:
         train_step: As for ``rh.graph``.

@@ -10,7 +10,7 @@ _LIBRARIES = ("typer", "rich", "plotext")
 
 
 def main() -> None:
-    # If a reader, such as head, stops reading, the command ends in silence.
+    # End in silence if a reader, such as head, stops.
     if hasattr(signal, "SIGPIPE"):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     command, *names = sys.argv[1:] or [""]

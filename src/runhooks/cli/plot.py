@@ -148,7 +148,7 @@ def _thinned(scalars: Scalars, columns: int) -> _Curve:
     by_value = np.lexsort((values, column))
     starts = np.flatnonzero(np.diff(column, prepend=-1))
     ends = np.append(starts[1:], len(column)) - 1
-    # The first, the last, the lowest and the highest: nothing visible is lost.
+    # First, last, lowest and highest: nothing visible is lost.
     kept = np.unique(np.concatenate([starts, ends, by_value[starts], by_value[ends]]))
     return steps[kept], values[kept]
 

@@ -1,4 +1,4 @@
-"""Curves in a few numbers, and which of their values is the best."""
+"""Curves in a few numbers, and their best values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The hooks of ``tf.estimator``, which TensorFlow 2.16 has removed."""
+"""The hooks of ``tf.estimator``."""
 
 from types import SimpleNamespace
 

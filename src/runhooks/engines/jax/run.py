@@ -146,7 +146,7 @@ def _form(leaf: Any) -> tuple[Any, Any, bool]:
 
 
 class JaxBody(BoundBody):
-    """Computes ``body``: parts before the core, the core if there is one, and parts after it.
+    """Computes ``body``: parts before the core, the core, if any, and parts after it.
 
     If the first run with values of some shapes takes the core alone, later ones call it at once.
     """

@@ -1,4 +1,4 @@
-"""What TensorFlow has of its own: errors, log, memory, traces and event files."""
+"""TensorFlow as a ``Framework``."""
 
 from __future__ import annotations
 
@@ -32,10 +32,7 @@ class NanLossDuringTrainingError(errors.NanLossDuringTrainingError, _Theirs):  #
 
 @dataclass(eq=False)
 class TimelineTrace:
-    """Writes traces of runs to ``<folder>/timeline-<step>.json``, for Perfetto.
-
-    The record of each run goes into the event file of ``output_dir``, for TensorBoard's graph tab.
-    """
+    """Writes traces of runs for Perfetto, and their records to the event file of ``output_dir``."""
 
     folder: Path
     output_dir: str | os.PathLike[str]
@@ -96,7 +93,6 @@ class TensorFlow(Framework):
         return TimelineTrace(folder, output_dir, graph, show_dataflow, show_memory)
 
     def share_event_file(self, writer: Any, directory: str | os.PathLike[str]) -> None:
-        """Let TensorFlow's ``FileWriterCache`` hand out such writers for the directory."""
         here = os.path.realpath(directory)
         cache = vars(v1.summary.FileWriterCache)
         with cache["_lock"]:

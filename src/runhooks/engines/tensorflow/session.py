@@ -1,4 +1,4 @@
-"""Sessions of a ``tf.Graph``: ours, whose runs are callables, and those of others."""
+"""Sessions of a ``tf.Graph``: ours, and those of others."""
 
 from __future__ import annotations
 
