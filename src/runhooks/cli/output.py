@@ -24,7 +24,7 @@ from runhooks.stores.path import AnyPath
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 _MANY = 10
-_WHOLE = 2**53  # a float below it that is a whole number is exact
+_WHOLE = 2**53  # whole floats below it are exact
 _LONG = 100
 _DOTS = "..."
 _GAP = 2
@@ -169,7 +169,7 @@ def duration(secs: float) -> str:
 
 
 def date(wall_time: float) -> str:
-    """Return seconds since the epoch as local time, if there is one."""
+    """Return seconds since the epoch as local time."""
     try:
         return f"{datetime.fromtimestamp(wall_time):%Y-%m-%d %H:%M:%S}"
     except (ValueError, OverflowError, OSError):

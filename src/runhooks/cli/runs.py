@@ -1,4 +1,4 @@
-"""Runs that a command line names, and parameters of sub-commands."""
+"""Runs and parameters that command lines name."""
 
 from __future__ import annotations
 

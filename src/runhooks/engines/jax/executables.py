@@ -32,7 +32,6 @@ _log = logging.getLogger("runhooks")
 
 
 def note_failure(error: Exception, assigned: Iterable[Any]) -> None:
-    """Note on ``error`` what to do about it, if known."""
     if type(error).__name__ == "TraceContextError":  # of Flax
         add_note(
             error,
@@ -86,7 +85,8 @@ def form_of(value: Any) -> str:
 class FlatBody:
     """``body`` as a function of flat leaves: of ``reads``, ``body.given`` and ``placed``.
 
-    ``placed``: arrays among the arguments of calls; constants are slow to compile, and no tracers.
+    ``placed``: arrays among the arguments of calls; as constants they would be slow to compile, and
+    no tracers.
     """
 
     def __init__(self, engine: Engine, body: Body, structures: Mapping[Variable, Any]) -> None:
@@ -152,7 +152,7 @@ def _arrays(args: Any) -> list[jax.Array]:
 
 
 class _Traces(Compilation):
-    """Notices when JAX traces a function, before it compiles it; ``since`` is monotonic."""
+    """Notices when JAX traces a function, before compiling; ``since`` is monotonic."""
 
     def __init__(self) -> None:
         self.ahead_secs = 0.0  # of a trace before the call
@@ -279,7 +279,7 @@ class CoreExecutable(_Executable):
             for index, sharding in enumerate(shardings):
                 if sharding is not None:
                     new[index] = constrained(new[index], sharding)
-            # A dict of one item is unpacked in C++, where a pytree of ours would call Python.
+            # A dict is unpacked in C++; a pytree of ours would call Python.
             return [*new, {layout.number: tuple(arrays if wide else arrays[: layout.small])}]
 
         return step

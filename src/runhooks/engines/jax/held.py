@@ -106,7 +106,6 @@ jax.tree_util.register_pytree_with_keys(
 
 
 def is_nnx(value: Any) -> bool:
-    """Return whether ``value`` is an object of nnx, which functions change in place."""
     nnx = sys.modules.get("flax.nnx")
     # Before flax 0.11 it was called Object.
     return nnx is not None and isinstance(value, getattr(nnx, "Pytree", nnx.Object))

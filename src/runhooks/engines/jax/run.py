@@ -146,7 +146,7 @@ def _form(leaf: Any) -> tuple[Any, Any, bool]:
 
 
 class JaxBody(BoundBody):
-    """Computes ``body``: parts before the core, the core, if any, and parts after it.
+    """Computes ``body``.
 
     If the first run with values of some shapes takes the core alone, later ones call it at once.
     """
@@ -266,7 +266,7 @@ class JaxBody(BoundBody):
                 return placed_call(*args)
 
         first, *others = binding.indices or [0]
-        # Of one index alone an itemgetter returns no tuple.
+        # An itemgetter of one index returns no tuple.
         self._pick = itemgetter(first, *others) if others else lambda arrays: (arrays[first],)
         self._binding, self.step = binding, call
 

@@ -119,7 +119,7 @@ _START = v1.SessionLog.START
 
 
 class SharedEventFile:
-    """Stands for TensorFlow's ``EventFileWriter``, and adds events to ``writer``.
+    """A stand-in for TensorFlow's ``EventFileWriter``, over ``writer``.
 
     A START in a file of its own would hide later steps in this one.
     """
@@ -133,7 +133,7 @@ class SharedEventFile:
         return self._writer.get_logdir()
 
     def add_event(self, event: Any) -> None:
-        """Add ``event``, unless it is a START that hides steps which are not made again.
+        """Add ``event``, unless it is a START that would hide steps not made again.
 
         TensorFlow's hooks write one each, some after the first run.
         """

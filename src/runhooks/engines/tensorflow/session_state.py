@@ -110,7 +110,7 @@ class SessionState(RawSession):
 
     @property
     def global_step(self) -> int | None:
-        """As of ``RawSession``; read by a run of its own where the last could not tell."""
+        """Read by a run of its own where the last could not tell."""
         if self._own.is_after_run and self._own.step is not None:
             return self._own.step
         if not self._step_is_known and not self.is_over:
