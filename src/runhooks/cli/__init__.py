@@ -10,12 +10,12 @@ _LIBRARIES = ("typer", "rich", "plotext")
 
 
 def main() -> None:
-    # If a reader, such as head, stops reading, the command ends in silence.
+    # End in silence if a reader, such as head, stops.
     if hasattr(signal, "SIGPIPE"):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     command, *names = sys.argv[1:] or [""]
     if command == "doctor" and not any(name.startswith("-") for name in names):
-        from runhooks.cli.doctor import doctor  # it needs no extra
+        from runhooks.cli.doctor import doctor
 
         doctor(names)
         return

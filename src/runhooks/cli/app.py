@@ -1,4 +1,4 @@
-"""The command, its sub-commands, and the exit status of their errors."""
+"""Sub-commands, and the exit status of their errors."""
 
 from __future__ import annotations
 
@@ -105,7 +105,6 @@ def _describe(
 
 
 def run() -> None:
-    """Run the command line of the process."""
     console.cache_clear()
     logger, complaints = logging.getLogger("runhooks"), _Complaints(logging.WARNING)
     for stream in (sys.stdout, sys.stderr):

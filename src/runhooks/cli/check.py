@@ -1,4 +1,4 @@
-"""``runhooks check`` and ``runhooks checkpoints``: whether files are sound."""
+"""``runhooks check`` and ``runhooks checkpoints``."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ def _reports(directory: AnyPath, only: AnyPath | None) -> list[_Report]:
     found = []
     for it in checkpoints:
         if only in (None, it.path):
-            with suppress(NotFoundError, FileNotFoundError):  # removed in the meantime
+            with suppress(NotFoundError, FileNotFoundError):  # removed since
                 found.append(_inspect(it))
     return found
 

@@ -1,4 +1,4 @@
-"""``runhooks doctor``: what is installed, what is missing, and which devices there are."""
+"""``runhooks doctor``."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _say(line: str) -> None:
 
 
 def _examine(extra: str) -> None:
-    # A build for the CPU may have a name of its own, as tensorflow-cpu.
+    # A CPU build may have its own name, as tensorflow-cpu.
     versions = {name: _version(name) or _version(f"{name}-cpu") for name in _required(extra)}
     found = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
     missing = ", ".join(name for name, version in versions.items() if version is None)

@@ -1,4 +1,4 @@
-"""``runhooks export``: the scalars of runs as a table for other programs."""
+"""``runhooks export``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Printing: numbers, times, names and tables as text; results to stdout, all else to stderr."""
+"""Printing: results to stdout, all else to stderr."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from runhooks.stores.path import AnyPath
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 _MANY = 10
-_WHOLE = 2**53  # a float below it that is a whole number is exact
+_WHOLE = 2**53  # whole floats below it are exact
 _LONG = 100
 _DOTS = "..."
 _GAP = 2
@@ -103,14 +103,12 @@ def stdout_of_data() -> Any:
 
 
 def complain(message: str) -> None:
-    """Print an error or a warning to stderr."""
     text = f"runhooks: {printable(message)}"
     _errors().print(Text(text), soft_wrap=not sys.stderr.isatty())
 
 
 @contextmanager
 def progress(path: AnyPath) -> Iterator[None]:
-    """On a terminal, say that ``path`` is being read."""
     if not sys.stderr.isatty():
         yield
         return
@@ -130,14 +128,14 @@ def number(value: float) -> str:
 
 
 def hparam(value: object) -> str:
-    """Return the value of a hyper-parameter; whole numbers keep all digits."""
+    """Return a hyper-parameter as text; whole numbers keep all digits."""
     if isinstance(value, float):
         return str(int(value)) if value.is_integer() and abs(value) < _WHOLE else number(value)
     return "" if value is None else tag(str(value))
 
 
 def hparams(values: Sequence[object]) -> list[str]:
-    """Return values of which those that differ look different."""
+    """Return texts that differ where ``values`` do."""
     cells = list(map(hparam, values))
     if len(set(cells)) < len(set(map(repr, values))):
         cells = shortened([repr(it) if isinstance(it, float) else str(it) for it in values])
@@ -145,12 +143,10 @@ def hparams(values: Sequence[object]) -> list[str]:
 
 
 def span(first: int, last: int) -> str:
-    """Return ``1..100``."""
     return str(first) if first == last else f"{first}..{last}"
 
 
 def size(in_bytes: int) -> str:
-    """Return ``1.5 MB``."""
     if in_bytes < 1000:
         return f"{in_bytes} B"
     scaled = float(min(in_bytes, 10**300))  # damaged, it may be anything
@@ -173,7 +169,7 @@ def duration(secs: float) -> str:
 
 
 def date(wall_time: float) -> str:
-    """Return seconds since the epoch as local time, if there is one."""
+    """Return seconds since the epoch as local time."""
     try:
         return f"{datetime.fromtimestamp(wall_time):%Y-%m-%d %H:%M:%S}"
     except (ValueError, OverflowError, OSError):
@@ -188,12 +184,12 @@ def printable(name: str | AnyPath) -> str:
 
 
 def tag(name: str) -> str:
-    """Return ``name`` printable, cut if it is very long; ``''`` if it is empty."""
+    """Return ``name`` printable, cut if very long; ``''`` if empty."""
     return _cut(printable(name), _LONG) or "''"
 
 
 def shortened(names: Sequence[str], part: int | None = None) -> list[str]:
-    """Return ``names`` printable, without the middle of those that are very long.
+    """Return ``names`` printable, without the middle of very long ones.
 
     With ``part``, each has that part of the terminal. Those that differ stay different.
     """
@@ -212,7 +208,6 @@ def _cut(name: str, width: int) -> str:
 
 
 def count(quantity: int, noun: str) -> str:
-    """Return ``1 file`` or ``2 files``."""
     return f"{quantity} {noun}" if quantity == 1 else f"{quantity} {noun}s"
 
 

@@ -1,4 +1,4 @@
-"""``runhooks plot``: the curves of runs, in the terminal; and ``sparkline``."""
+"""``runhooks plot``, and ``sparkline``."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def _thinned(scalars: Scalars, columns: int) -> _Curve:
     by_value = np.lexsort((values, column))
     starts = np.flatnonzero(np.diff(column, prepend=-1))
     ends = np.append(starts[1:], len(column)) - 1
-    # The first, the last, the lowest and the highest: nothing visible is lost.
+    # First, last, lowest and highest: nothing visible is lost.
     kept = np.unique(np.concatenate([starts, ends, by_value[starts], by_value[ends]]))
     return steps[kept], values[kept]
 
@@ -175,7 +175,7 @@ class _Axis(NamedTuple):
 def _drawn(
     curves: Sequence[_Curve], letters: str | None, width: int, height: int, colored: bool
 ) -> Text:
-    import plotext  # slow, and only needed here
+    import plotext  # slow
 
     x = _Axis.over([steps for steps, _ in curves], max(2, width // 12), whole=True)
     y = _Axis.over([values for _, values in curves], max(2, height // 3))

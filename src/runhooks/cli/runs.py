@@ -1,4 +1,4 @@
-"""The runs that a command line names, and parameters of sub-commands."""
+"""Runs and parameters that command lines name."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ def anywhere(text: str) -> AnyPath:
 
 
 def path_argument(metavar: str, text: str) -> Any:
-    """Return an argument of paths or URLs."""
     return typer.Argument(metavar=metavar, parser=anywhere, help=text, show_default=False)
 
 
@@ -153,12 +152,10 @@ def _no_such_tag(pattern: str, paths: Sequence[AnyPath], kind: Kind) -> str:
 
 
 def no_such(noun: str, pattern: str, known: Collection[str], where: str) -> str:
-    """Return what an error says."""
     if meant := suggestion(pattern.strip("*"), known):
         return f"no {noun} {pattern!r}{where}{meant}"
     return f"no {noun} {pattern!r}{where}, which has {listed([*known])}"
 
 
 def matches(tag: str, pattern: str) -> bool:
-    """Return whether ``pattern`` is ``tag``, or a shell pattern of it."""
     return tag == pattern or fnmatchcase(tag, pattern)

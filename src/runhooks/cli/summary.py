@@ -1,4 +1,4 @@
-"""Curves in a few numbers, and which of their values is the best."""
+"""Curves in a few numbers, and their best values."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class ScalarSummary(NamedTuple):
 def best_first(
     items: Sequence[AnyItem], goal: Goal, summary_of: Callable[[AnyItem], ScalarSummary | None]
 ) -> list[AnyItem]:
-    """Return ``items`` by their best values, those without one last."""
+    """Return ``items``, those without a best value last."""
 
     def key(item: AnyItem) -> float:
         summary = summary_of(item)

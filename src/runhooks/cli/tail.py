@@ -1,4 +1,4 @@
-"""``runhooks tail``: what runs write, as they write it."""
+"""``runhooks tail``."""
 
 from __future__ import annotations
 

@@ -1,11 +1,4 @@
-"""``runhooks.tensorflow``: sessions and hooks for programs that build a ``tf.Graph``.
-
-A program changes one import, of ``tf.compat.v1.train`` or of ``tf.estimator``:
-
-    from runhooks.tensorflow import estimator, train
-
-The graph stays TensorFlow's, and so do its savers, summaries and checkpoints.
-"""
+"""``runhooks.tensorflow``: ``train`` and ``estimator`` for programs that build a ``tf.Graph``."""
 
 from runhooks.engines import require_framework
 

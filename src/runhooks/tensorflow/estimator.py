@@ -1,14 +1,10 @@
-"""The hooks of ``tf.estimator``, which TensorFlow 2.16 has removed.
-
-A loop replaces the rest: see the page "From TensorFlow 1 and tf.estimator".
-"""
+"""The hooks of ``tf.estimator``."""
 
 from types import SimpleNamespace
 
 from runhooks.hooks import early_stopping
 from runhooks.lazy import lazily
 
-#: The hooks of ``tf.estimator.experimental``.
 experimental = SimpleNamespace(
     make_early_stopping_hook=early_stopping.make_early_stopping_hook,
     stop_if_higher_hook=early_stopping.stop_if_higher_hook,

@@ -1,4 +1,4 @@
-"""``Scaffold`` with the private names that programs use."""
+"""The ``Scaffold`` of ``tf.compat.v1.train``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _alias(name: str) -> property:
 
 
 class Scaffold(scaffold.Scaffold):
-    """As ``runhooks.Scaffold``, for programs of ``tf.compat.v1.train.Scaffold``."""
+    """As ``runhooks.Scaffold``, with private names that programs use."""
 
     @staticmethod
     def default_local_init_op() -> Any:

@@ -1,7 +1,6 @@
 """The names of ``tf.compat.v1.train``, and the hooks that ``tf.estimator`` had.
 
-Sessions, creators, scaffolds, coordinators, timers and hooks are those of runhooks; all else is
-TensorFlow's own.
+What runhooks lacks is TensorFlow's own.
 """
 
 from typing import Any

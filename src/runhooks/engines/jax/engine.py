@@ -251,7 +251,7 @@ class JaxEngine(Engine):
         def stop() -> Path:
             cast(Any, jax.profiler).stop_trace()
             written = profiles / max(_names(profiles) - before)
-            # JAX names it for the second, which may see more than one.
+            # JAX names it by the second; there may be two in one.
             with suppress(OSError):  # it exists from before a recovery
                 written = written.rename(profiles / f"step-{step}")
             return written

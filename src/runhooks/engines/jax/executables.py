@@ -1,4 +1,4 @@
-"""The jitted functions of the jax engine: ``PartExecutable``, ``CoreExecutable`` and ``Once``."""
+"""The jitted functions of the jax engine."""
 
 from __future__ import annotations
 
@@ -32,7 +32,6 @@ _log = logging.getLogger("runhooks")
 
 
 def note_failure(error: Exception, assigned: Iterable[Any]) -> None:
-    """Note on ``error`` what to do about it, where that is known."""
     if type(error).__name__ == "TraceContextError":  # of Flax
         add_note(
             error,
@@ -84,10 +83,10 @@ def form_of(value: Any) -> str:
 
 
 class FlatBody:
-    """The operations of ``body`` as a function of flat leaves.
+    """``body`` as a function of flat leaves: of ``reads``, ``body.given`` and ``placed``.
 
-    These are those of ``reads``, the values of ``body.given``, and ``placed``: arrays among the
-    arguments of calls, which would otherwise be constants, slow to compile, and no tracers.
+    ``placed``: arrays among the arguments of calls; as constants they would be slow to compile, and
+    no tracers.
     """
 
     def __init__(self, engine: Engine, body: Body, structures: Mapping[Variable, Any]) -> None:
@@ -105,7 +104,7 @@ class FlatBody:
         return {v: [next(rest) for _ in range(it.num_leaves)] for v, it in pairs}
 
     def evaluate(self, args: Sequence[Any]) -> tuple[dict[Tensor, Any], list[Any]]:
-        """Return values by tensor, and the leaves of new values."""
+        """Return values by tensor, and new leaves."""
         rest = iter(args)
         old = [
             jax.tree.unflatten(it, [next(rest) for _ in range(it.num_leaves)])
@@ -153,7 +152,7 @@ def _arrays(args: Any) -> list[jax.Array]:
 
 
 class _Traces(Compilation):
-    """Notices when JAX traces a function, before it compiles it; ``since`` is monotonic."""
+    """Notices when JAX traces a function, before compiling; ``since`` is monotonic."""
 
     def __init__(self) -> None:
         self.ahead_secs = 0.0  # of a trace before the call
@@ -171,7 +170,7 @@ class _Traces(Compilation):
 
 
 class _Executable:
-    """What JAX makes of a body for ``party``, by tracing ``function``."""
+    """What JAX makes of a body for ``party``."""
 
     def __init__(self, traced: FlatBody, party: str, function: Callable[..., Any]) -> None:
         self.traced = traced
@@ -187,8 +186,6 @@ class _Executable:
 
 
 class PartExecutable(_Executable):
-    """A body that is one executable."""
-
     def __init__(self, traced: FlatBody, party: str) -> None:
         super().__init__(traced, party, self.fetches)
 
@@ -201,7 +198,7 @@ class PartExecutable(_Executable):
         return results
 
     def fetches(self, *args: Any) -> list[Any]:
-        """What is compiled; profiles show the name."""
+        """Profiles show this name."""
         self.traces.begin()
         values, new = self.traced.evaluate(args)
         owned = own_buffers(args, new)
@@ -257,7 +254,7 @@ class CoreExecutable(_Executable):
         return now
 
     def log(self, wide_for: str | None = None) -> None:
-        """Log the compilation of a step, if any; ``wide_for``: who wants large arrays."""
+        """Log a compilation, if any; ``wide_for``: who wants large arrays."""
         body = self.traced.body
         what = f"the step ({_described(body)})"
         if len(body.operations) == 1:
@@ -282,7 +279,7 @@ class CoreExecutable(_Executable):
             for index, sharding in enumerate(shardings):
                 if sharding is not None:
                     new[index] = constrained(new[index], sharding)
-            # A dict of one item is unpacked in C++, where a pytree of ours would call Python.
+            # A dict is unpacked in C++; a pytree of ours would call Python.
             return [*new, {layout.number: tuple(arrays if wide else arrays[: layout.small])}]
 
         return step

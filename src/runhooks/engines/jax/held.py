@@ -1,7 +1,6 @@
 """How variables hold values that are more than arrays, and where a traced step returns them.
 
-``hold`` returns a pytree whose leaves are arrays alone; ``release`` returns the value as its user
-knows it. flax's nnx and equinox are never imported here.
+This module imports neither flax's nnx nor equinox.
 """
 
 from __future__ import annotations
@@ -75,8 +74,6 @@ class NnxFrame:
 
 @dataclass(slots=True, eq=False, repr=False)
 class NnxObject:
-    """A module, an optimizer or another object of flax's nnx."""
-
     frame: NnxFrame
     arrays: Iterable[Any]
 
@@ -109,7 +106,6 @@ jax.tree_util.register_pytree_with_keys(
 
 
 def is_nnx(value: Any) -> bool:
-    """Return whether ``value`` is an object of nnx, which functions change in place."""
     nnx = sys.modules.get("flax.nnx")
     # Before flax 0.11 it was called Object.
     return nnx is not None and isinstance(value, getattr(nnx, "Pytree", nnx.Object))
@@ -135,7 +131,6 @@ def check_distinct(values: Mapping[str, Any]) -> None:
 
 
 def without_variables(value: Any) -> Any:
-    """Return ``value`` with arrays in the place of nnx's variables."""
     if "flax.nnx" not in sys.modules:
         return value
     return jax.tree.map(without_variable, value, is_leaf=_is_variable)
@@ -254,10 +249,8 @@ class Leaf:
 class Layout:
     """Where the values of a step's operations are found.
 
-    Attributes:
-        number: Traced functions return it; JAX would keep the layout, and so the graph, for good.
-        small: How many arrays every run of the step returns.
-        trees: The value of each tensor that can be read, with ``Leaf``s in it.
+    Traced functions return ``number``: JAX would keep the layout, and so the graph, for good. Every
+    run returns the first ``small`` arrays. ``trees``: what can be read, with ``Leaf``s in it.
     """
 
     number: int

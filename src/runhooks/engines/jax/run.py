@@ -45,7 +45,7 @@ class Binding:
     before: list[PartExecutable]
     after: list[PartExecutable]
     trees: Mapping[Tensor, Any]  # as of ``Layout``
-    wide_for: str | None  # the party for which the core returns more than in every run
+    wide_for: str | None  # who wants more than every run returns
     layout: int
     indices: list[int] | None  # of the fetches among its arrays, if nothing else is to be done
     held: frozenset[Tensor] = frozenset()  # the fetches to release
@@ -58,7 +58,7 @@ class Binding:
 
 
 class _Divider:
-    """Finds out where the values are that the parties of one run ask for."""
+    """Finds the values that the parties of one run ask for."""
 
     def __init__(self, body: Body, core: CoreExecutable | None, shapes: CoreResult | None) -> None:
         self._body = body
@@ -146,7 +146,7 @@ def _form(leaf: Any) -> tuple[Any, Any, bool]:
 
 
 class JaxBody(BoundBody):
-    """Computes ``body``: parts before the core, the core if there is one, and parts after it.
+    """Computes ``body``.
 
     If the first run with values of some shapes takes the core alone, later ones call it at once.
     """
@@ -266,7 +266,7 @@ class JaxBody(BoundBody):
                 return placed_call(*args)
 
         first, *others = binding.indices or [0]
-        # Of one index alone an itemgetter returns no tuple.
+        # An itemgetter of one index returns no tuple.
         self._pick = itemgetter(first, *others) if others else lambda arrays: (arrays[first],)
         self._binding, self.step = binding, call
 

@@ -1,4 +1,4 @@
-"""The python engine: the user's functions are called one by one, over NumPy or anything else.
+"""The python engine, over NumPy or anything else.
 
 The arrays of variables are read-only: those of a run change all together or not at all.
 """
@@ -112,10 +112,7 @@ class PythonEngine(EagerEngine):
         return library_of(values).histogram(values)
 
     def start_profile(self, folder: Path, step: int) -> Callable[[], Path]:
-        """Write the calls of this thread to ``profile-<step>.pstats``.
-
-        Waiting for another thread is time of the call that waits.
-        """
+        """Profile this thread alone; waiting for another is time of the call that waits."""
         if sys.getprofile() is not None:
             raise RuntimeError("another Python profiler is running in this thread")
         profile = cProfile.Profile()

@@ -1,4 +1,4 @@
-"""What TensorFlow has of its own: errors, log, memory, traces and event files."""
+"""TensorFlow as a ``Framework``."""
 
 from __future__ import annotations
 
@@ -32,10 +32,7 @@ class NanLossDuringTrainingError(errors.NanLossDuringTrainingError, _Theirs):  #
 
 @dataclass(eq=False)
 class TimelineTrace:
-    """Writes traces of runs to ``<folder>/timeline-<step>.json``, for Perfetto.
-
-    The record of each run goes into the event file of ``output_dir``, for TensorBoard's graph tab.
-    """
+    """Writes traces of runs for Perfetto, and their records to the event file of ``output_dir``."""
 
     folder: Path
     output_dir: str | os.PathLike[str]
@@ -96,7 +93,6 @@ class TensorFlow(Framework):
         return TimelineTrace(folder, output_dir, graph, show_dataflow, show_memory)
 
     def share_event_file(self, writer: Any, directory: str | os.PathLike[str]) -> None:
-        """Let TensorFlow's ``FileWriterCache`` hand out such writers for the directory."""
         here = os.path.realpath(directory)
         cache = vars(v1.summary.FileWriterCache)
         with cache["_lock"]:
@@ -123,7 +119,7 @@ _START = v1.SessionLog.START
 
 
 class SharedEventFile:
-    """Stands for TensorFlow's ``EventFileWriter``, and adds events to ``writer``.
+    """A stand-in for TensorFlow's ``EventFileWriter``, over ``writer``.
 
     A START in a file of its own would hide later steps in this one.
     """
@@ -137,7 +133,7 @@ class SharedEventFile:
         return self._writer.get_logdir()
 
     def add_event(self, event: Any) -> None:
-        """Add ``event``, unless it is a START that hides steps which are not made again.
+        """Add ``event``, unless it is a START that would hide steps not made again.
 
         TensorFlow's hooks write one each, some after the first run.
         """

@@ -148,7 +148,6 @@ class AnalyzedGraph:
         return self.launched.as_graph_element(element)
 
     def note_near_names(self, error: Exception, fetches: Any) -> None:
-        """Note on ``error`` which names may be meant by unknown ``fetches``."""
         operations = {op.name: op for op in self.launched.get_operations()}
         for leaf in nest.leaves(fetches):
             name, colon, _ = leaf.partition(":") if isinstance(leaf, str) else ("", "", "")
@@ -235,7 +234,7 @@ class DirectRun(NamedTuple):
     targets: list[str]
     feeds: list[str]
     convert: list[tuple[Any, Callable[[Any], Any]]]  # the key of each feed; makes an array
-    read: Callable[[Sequence[Any]], Any]  # makes the result
+    read: Callable[[Sequence[Any]], Any]
 
 
 class FetchPlan(NamedTuple):

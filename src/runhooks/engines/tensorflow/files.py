@@ -46,7 +46,7 @@ def _names_in(url: str) -> list[str]:
     return [it.rstrip("/") for it in _gfile.listdir(url)] if _gfile.isdir(url) else []
 
 
-# What follows the path of a checkpoint in the name of a file; of format V1, maybe nothing.
+# What a file name adds to a checkpoint's path; in format V1, maybe nothing.
 _PART = re.compile(r"(\.index|-\d{5}-of-\d{5})$")
 
 

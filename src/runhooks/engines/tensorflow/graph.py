@@ -153,7 +153,7 @@ class TensorFlowGraph(BaseGraph):
 
 
 def _add_mean(graph: AnalyzedGraph, epoch: Any, value: Any, weight: Any, name: str) -> Any:
-    """Return the mean of ``value``, as ``rh.epoch_mean``."""
+    """As ``rh.epoch_mean``."""
     steps = _steps_of(graph, value)
     if not steps:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Sessions of a ``tf.Graph``: ours, whose runs are callables, and those of others."""
+"""Sessions of a ``tf.Graph``: ours, and those of others."""
 
 from __future__ import annotations
 
@@ -113,8 +113,8 @@ _Session: Any = v1.Session
 class Session(_Session, SessionState):  # type: ignore[misc]
     """A ``tf.compat.v1.Session`` that knows the global step without a run of its own.
 
-    Fetches and feeds are resolved once, and then run by a callable. A run that changes the global
-    step also fetches it; with a ``target``, where other workers may change it, each does.
+    A run that changes the step also fetches it; with a ``target``, where other workers may change
+    it, each does.
     """
 
     def __init__(self, target: str = "", graph: Any = None, config: Any = None) -> None:

@@ -1,4 +1,4 @@
-"""``SessionState``: the base of the sessions of a ``tf.Graph``, which knows the global step."""
+"""``SessionState``: the base of the sessions of a ``tf.Graph``."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class SessionState(RawSession):
 
     @property
     def global_step(self) -> int | None:
-        """As of ``RawSession``; read by a run of its own where the last could not tell."""
+        """Read by a run of its own where the last could not tell."""
         if self._own.is_after_run and self._own.step is not None:
             return self._own.step
         if not self._step_is_known and not self.is_over:
@@ -126,7 +126,6 @@ class SessionState(RawSession):
             self._own.is_after_run = False
 
     def refresh_step(self) -> int | None:
-        """Read the global step by a run of its own."""
         tensor = self.analyzed_graph.global_step
         if tensor is None or self.is_over:
             return self._step
