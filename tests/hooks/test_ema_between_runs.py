@@ -132,7 +132,7 @@ def test_a_hook_that_is_removed_is_named_and_the_run_goes_on(runs, program, capl
     assert train(program, averaged) == values(program, 4)
     (line,) = warnings(caplog)
     assert "states that belong to nothing here (EmaHook)" in line
-    assert "Later checkpoints do not have" in line
+    assert "Later checkpoints lack" in line
 
 
 def test_averages_of_another_name_begin_anew(runs, program, caplog):

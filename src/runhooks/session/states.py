@@ -375,7 +375,7 @@ class SessionInputs:
                 _log.warning(
                     "the input %r goes by the global step, and runs that make no step draw from "
                     "it too: a resumed run would get other elements. Feed these runs, or give them "
-                    "an input of their own",
+                    "an input of their own, as an EvaluationHook has",
                     op.name,
                 )
 
