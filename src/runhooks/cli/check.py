@@ -162,8 +162,8 @@ _Directory = Annotated[Any, path_argument("DIR", _DIRECTORY)]
 def checkpoints(directory: _Directory, json: Json = False) -> None:
     """List checkpoints: what is in each, its size, whether it is sound.
 
-    They are in the order of saving. Each file is compared with its checksum. Of a single checkpoint
-    the arrays are listed too. The status is 1 if one is damaged.
+    They are in the order of saving. Every checksum is verified. Of a single checkpoint the arrays are
+    listed too. The status is 1 if one is damaged.
     """
     hint = tensorflow_checkpoint_near(directory)
     if hint is None:
