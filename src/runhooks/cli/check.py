@@ -36,8 +36,8 @@ def check(run: RunPath, json: Json = False) -> None:
 
     Every checksum is verified. The status is 1 if a file is damaged, holds records that make no
     sense, or has curves that go back to an earlier step where no session was started again. A last
-    record that is cut off is not a fault: it may be being written. Of more than ten files only
-    those are listed that are not sound.
+    record that is cut off is no fault: it may be being written. Of more than ten files only those
+    that are not sound are listed.
     """
     check_exists(run)
     with output.progress(run):
@@ -162,8 +162,8 @@ _Directory = Annotated[Any, path_argument("DIR", _DIRECTORY)]
 def checkpoints(directory: _Directory, json: Json = False) -> None:
     """List checkpoints: what is in each, its size, whether it is sound.
 
-    They are in the order of saving. Each file is compared with its checksum. Of a single checkpoint
-    the arrays are listed too. The status is 1 if one is damaged.
+    They are in the order of saving. Every checksum is verified. Of a single checkpoint the arrays
+    are listed too. The status is 1 if one is damaged.
     """
     hint = tensorflow_checkpoint_near(directory)
     if hint is None:

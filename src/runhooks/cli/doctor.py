@@ -18,8 +18,8 @@ EXTRAS = (*EXTRAS_OF_ENGINES, "cli", "mlflow", "stores", "wandb")
 def doctor(frameworks: list[str] | None = None) -> None:
     """Say what is installed, and what is missing.
 
-    The frameworks that are named (jax, torch, tensorflow) are imported, which takes seconds: it
-    then says which devices they see. The status is 1 if one of them cannot be used.
+    Frameworks that are named (jax, torch, tensorflow) are imported, which takes seconds, to say
+    which devices they see. The status is 1 if one cannot be used.
     """
     named = frameworks or []
     if unknown := [name for name in named if name not in EXTRAS_OF_ENGINES]:

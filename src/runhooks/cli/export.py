@@ -45,8 +45,8 @@ def export(
     """Export scalars as a table for other programs.
 
     The columns are run, tag, step, wall_time (seconds since the epoch) and value; with --hparams
-    also hparams/NAME for each hyper-parameter. The ending of FILE gives the format, unless --csv,
-    --jsonl or --parquet does; without either it is CSV.
+    also hparams/NAME for each hyper-parameter. The format is given by an option, else by the ending
+    of FILE, else it is CSV.
     """
     if str(out) == "-":
         out = None

@@ -51,7 +51,7 @@ def width() -> int | None:
 
 
 def has_blocks() -> bool:
-    """Return whether results may have characters outside ASCII."""
+    """Return whether results may be more than ASCII."""
     return console().encoding.startswith("utf")
 
 

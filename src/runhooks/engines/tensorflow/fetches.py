@@ -131,7 +131,7 @@ def accumulated(variable: Any, value: Any, update: Any) -> bool:
 
 
 class AnalyzedGraph:
-    """A ``tf.Graph``, ``launched``, with what its sessions know of it: what changes its step.
+    """A ``tf.Graph``, ``launched``, with what changes its step.
 
     An operation on a reference outputs the new value; one on a resource gets a read, unless it is
     in a ``cond`` or a ``while_loop``, for which nothing outside can wait.

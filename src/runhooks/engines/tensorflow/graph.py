@@ -121,7 +121,6 @@ class TensorFlowGraph(BaseGraph):
 
     @contextmanager
     def _at_top(self) -> Iterator[None]:
-        """Add to the graph outside all scopes."""
         with (
             self._graph.as_default(),
             self._graph.name_scope(None),
@@ -130,7 +129,6 @@ class TensorFlowGraph(BaseGraph):
             yield
 
     def _value(self, element: Any) -> Any:
-        """Return the tensor that is meant; anything else as it is."""
         if not isinstance(element, str | tf.Tensor | tf.Operation | tf.Variable):
             return element
         found = self._graph.as_graph_element(element)

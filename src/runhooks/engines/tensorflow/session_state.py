@@ -81,8 +81,8 @@ class CancelledRunError(ClosedSessionError, tf.errors.CancelledError):  # type: 
 class SessionState(RawSession):
     """A session of TensorFlow as hooks and session layers see it.
 
-    ``is_over``: whether it is closed or lost. ``is_shared``: whether others may change the
-    variables, which all have values, so that every run fetches the step.
+    ``is_over``: whether it is closed or lost. ``is_shared``: whether others may change variables,
+    which all have values, so that every run fetches the step.
     """
 
     has_framework_saver: ClassVar[bool] = True
