@@ -1,11 +1,17 @@
-"""``rh.jax``: training loops of JAX, flax (linen and nnx), equinox and optax."""
+"""``rh.jax``: training loops of JAX, flax (linen and nnx), equinox and optax.
+
+graph = rh.jax.graph(train_step, state=create_state, data=batches)
+with graph.as_default(), rh.MonitoredTrainingSession(checkpoint_dir="runs/a") as session:
+    while not session.should_stop():
+        session.run("train_op")
+"""
 
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from runhooks.engines import load_engine
 
-load_engine("jax")  # says what to install
+load_engine("jax")  # says what to install, if it is not
 
 from runhooks.graph.step import StepGraph, step_graph  # noqa: E402
 from runhooks.graph.step_result import Names  # noqa: E402
@@ -26,7 +32,17 @@ def graph(
     """Turn your own train step, which may be jitted, into a graph compiled by JAX.
 
     A state is any pytree, or an object of flax nnx, which the step changes in place and need not
-    return. The arguments are those of ``rh.graph``.
+    return; static parts are kept apart. ``rh.call(evaluate, graph["model"], ...)`` calls your
+    function with the object itself.
+
+    Args:
+        train_step: As for ``rh.graph``.
+        outputs: As for ``rh.graph``.
+        name: As for ``rh.graph``.
+        data: As for ``rh.graph``.
+        epochs: As for ``rh.graph``.
+        steps_per_epoch: As for ``rh.graph``.
+        **state: As for ``rh.graph``.
 
     Raises:
         Exception: As ``rh.graph``, or whatever ``train_step`` raises when it is traced.
