@@ -1,6 +1,7 @@
 """The time: ``monotonic()`` for intervals, ``wall()`` for time stamps, both in seconds.
 
-A test can replace both with ``use``, or by replacing ``time.time``.
+A test can replace both with ``use``, or by replacing ``time.time``, which the next ``hook_times``
+notices.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 
 
 def nearest(name: str, known: Iterable[str]) -> list[str]:
-    """Return at most three others of ``known``."""
+    """Return at most three others of ``known`` that resemble ``name``, contain it or are in it."""
     import difflib  # slow to import
 
     by_lower = {it.lower(): it for it in known if it != name}

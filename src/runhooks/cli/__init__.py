@@ -15,7 +15,7 @@ def main() -> None:
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     command, *names = sys.argv[1:] or [""]
     if command == "doctor" and not any(name.startswith("-") for name in names):
-        from runhooks.cli.doctor import doctor
+        from runhooks.cli.doctor import doctor  # it needs no extra
 
         doctor(names)
         return

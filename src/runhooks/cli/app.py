@@ -1,4 +1,4 @@
-"""Sub-commands, and the exit status of their errors."""
+"""The command, its sub-commands, and the exit status of their errors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from runhooks.cli.tail import tail
 from runhooks.errors import OpError, described
 from runhooks.version import __version__
 
-# Of the click inside typer, or of the package.
+# Of the click inside typer, or of the package click.
 _UsageError: Any = typer.BadParameter.__base__
 _TRACEBACK = "RUNHOOKS_TRACEBACK"
 

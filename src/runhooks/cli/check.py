@@ -1,4 +1,4 @@
-"""``runhooks check`` and ``runhooks checkpoints``."""
+"""``runhooks check`` and ``runhooks checkpoints``: whether files are sound."""
 
 from __future__ import annotations
 
@@ -111,11 +111,11 @@ def _remarks(report: events.FileReport) -> Iterator[str]:
 class _Array(NamedTuple):
     dtype: str
     shape: tuple[int, ...]
-    size: int
+    size: int  # in bytes
 
 
 class _Report(NamedTuple):
-    """A checkpoint; what its ``fault``, if any, makes unreadable is empty."""
+    """A checkpoint; fields that its ``fault``, if any, makes unreadable are empty."""
 
     path: AnyPath
     step: int | None
@@ -187,7 +187,7 @@ def checkpoints(directory: _Directory, json: Json = False) -> None:
 def _reports(directory: AnyPath, only: AnyPath | None) -> list[_Report]:
     try:
         checkpoints = find_checkpoints(directory)
-    except ValueError as error:
+    except ValueError as error:  # of a newer format
         raise output.CommandError(str(error)) from error
     found = []
     for it in checkpoints:

@@ -1,4 +1,4 @@
-"""``runhooks doctor``."""
+"""``runhooks doctor``: what is installed, what is missing, and which devices there are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``runhooks export``."""
+"""``runhooks export``: scalars as a table."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def export(
         return
     with output.progress(run):
         _write(runs, chosen, out, wide, hparams)
-    if isinstance(out, StorePath) or out.is_file():  # no pipe
+    if isinstance(out, StorePath) or out.is_file():  # not a pipe
         _report(runs, out, json)
 
 

@@ -45,7 +45,7 @@ def console() -> Console:
 
 
 def width() -> int | None:
-    """Return the columns of the terminal, or of COLUMNS, if any."""
+    """Return the columns of the terminal, or those that COLUMNS gives; None without either."""
     given = os.environ.get("COLUMNS", "").isdecimal()
     return console().width if given or sys.stdout.isatty() else None
 
@@ -149,7 +149,7 @@ def span(first: int, last: int) -> str:
 def size(in_bytes: int) -> str:
     if in_bytes < 1000:
         return f"{in_bytes} B"
-    scaled = float(min(in_bytes, 10**300))  # damaged, it may be anything
+    scaled = float(min(in_bytes, 10**300))  # of a damaged checkpoint it may be anything
     for unit in ("kB", "MB", "GB"):
         scaled /= 1000
         if scaled < 999.5:
@@ -191,7 +191,8 @@ def tag(name: str) -> str:
 def shortened(names: Sequence[str], part: int | None = None) -> list[str]:
     """Return ``names`` printable, without the middle of very long ones.
 
-    With ``part``, each has that part of the terminal. Those that differ stay different.
+    With ``part``, such as 4 for a quarter, each has that part of the terminal. Those that differ
+    stay different.
     """
     whole, room = [printable(name) for name in names], _share(part) or _LONG
     while len(set(short := [_cut(name, room) for name in whole])) < len(set(whole)):
@@ -220,7 +221,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 class Column(NamedTuple):
-    """One column of a table; where room is lacking, the highest ranks but 0 are left out."""
+    """One column of a table; where room is lacking, high ranks are left out, but never 0."""
 
     title: str
     cells: Sequence[str]

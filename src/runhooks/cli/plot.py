@@ -1,4 +1,4 @@
-"""``runhooks plot``, and ``sparkline``."""
+"""``runhooks plot``: curves in the terminal; and ``sparkline``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs and parameters that command lines name."""
+"""The runs that a command line names, and parameters of sub-commands."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _read(path: AnyPath, tags: Sequence[str] | None, kind: Kind) -> events.Runs:
 
 
 def hparams_of(run: events.Run) -> dict[str, Any]:
-    """Return them; none if they are damaged, which is said."""
+    """Return the hyper-parameters; if they are damaged, say so, and return none."""
     try:
         return run.hparams
     except (DataLossError, OSError) as error:

@@ -65,11 +65,14 @@ class Goals:
 
 class Extreme(NamedTuple):
     value: float
-    step: int
+    step: int  # the first with this value
 
 
 class ScalarSummary(NamedTuple):
-    """The points of a scalar tag; ``min``, ``max`` and ``best`` are of finite values, if any."""
+    """The points of a scalar tag; ``min``, ``max`` and ``best`` are of finite values, if any.
+
+    ``first_step`` is the least step and ``last_step`` the greatest.
+    """
 
     tag: str
     points: int
@@ -89,7 +92,7 @@ class ScalarSummary(NamedTuple):
 def best_first(
     items: Sequence[AnyItem], goal: Goal, summary_of: Callable[[AnyItem], ScalarSummary | None]
 ) -> list[AnyItem]:
-    """Return ``items``, those without a best value last."""
+    """Return ``items`` in the order of their best values, those without one last."""
 
     def key(item: AnyItem) -> float:
         summary = summary_of(item)

@@ -1,4 +1,4 @@
-"""``runhooks show`` and ``runhooks compare``."""
+"""``runhooks show`` and ``runhooks compare``: runs in tables."""
 
 from __future__ import annotations
 
@@ -272,7 +272,7 @@ def _write_comparison(rows: Sequence[_Row], goals: Goals) -> None:
 
 
 def _hparams(rows: Sequence[Mapping[str, Any]]) -> tuple[dict[str, str], dict[str, list[str]]]:
-    """Return those that all runs share, and those that differ."""
+    """Return the hyper-parameters that all runs share, and those that differ."""
     names = dict.fromkeys(name for row in rows for name in row)
     values = {name: [row.get(name) for row in rows] for name in names}
     # By repr: NaN does not equal itself, and 1.0 equals True.

@@ -1,4 +1,4 @@
-"""``runhooks tail``."""
+"""``runhooks tail``: what runs write, as they write it."""
 
 from __future__ import annotations
 

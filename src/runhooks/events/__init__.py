@@ -1,4 +1,4 @@
-"""Event files; ``runhooks.summary`` encodes all kinds but scalars."""
+"""Event files: writing and reading them; ``runhooks.summary`` encodes all kinds but scalars."""
 
 from runhooks.lazy import lazily
 

@@ -48,7 +48,10 @@ def inside(place: str | os.PathLike[str], *names: str) -> str:
 
 
 def rank_folder(directory: str | os.PathLike[str]) -> str | os.PathLike[str]:
-    """Return ``directory`` on the chief, its folder ``rank-1`` on rank 1, unless it is named so."""
+    """Return ``directory`` on the chief, and its folder ``rank-1`` on rank 1.
+
+    One that has the name of the rank already is returned as it is.
+    """
     group, own = current_group(), f"rank-{current_group().rank}"
     is_own = os.path.basename(os.fsdecode(directory).rstrip("/")) == own  # noqa: PTH119 - or a URL
     return directory if group.is_chief or is_own else inside(directory, own)

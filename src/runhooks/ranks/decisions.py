@@ -145,7 +145,7 @@ class Decisions:
         self._speaker.start()
 
     def propose(self, kind: str, text: str) -> None:
-        """Any thread, and a signal handler, may call it."""
+        """Propose to all ranks. Any thread, and a signal handler, may call it."""
         self._mouth.put((kind, text))
 
     def due(self, run: float) -> list[Decision]:
@@ -173,7 +173,7 @@ class Decisions:
             self.propose(_LOOP_ENDED, json.dumps([self.runs, step]))
 
     def failure(self) -> Exception | None:
-        """Return that of another rank, or of the agreement."""
+        """Return the failure of another rank, or of the agreement, or None."""
         if self._failure is None:
             with suppress(OpError):
                 return self._group.failure()

@@ -62,7 +62,7 @@ class Exchange:
         self.at_failure: Callable[[Exception | None], None] = lambda error: None
 
     def handle(self, kind: str, handler: Callable[..., None]) -> None:
-        """Call ``handler`` with what is told, or with who says it and what."""
+        """Call ``handler`` with what is told, or with who says it to rank 0 and what."""
         self._handlers[kind] = handler
 
     def need(self, what: str) -> None:
@@ -106,6 +106,7 @@ class Exchange:
         self.release(_TRAINING)
 
     def say(self, kind: str, *content: Any) -> None:
+        """Tell rank 0."""
         if self._is_host:
             with self._order:
                 self._handlers[kind](0, *content)
@@ -113,6 +114,7 @@ class Exchange:
             self._push(kind, *content)
 
     def tell(self, kind: str, *content: Any) -> None:
+        """On rank 0, tell all ranks, also this one."""
         said = json.dumps([kind, *content])
         with self._order:
             if self.failure is None:
@@ -149,7 +151,7 @@ class Exchange:
             self._end_with_failure(*json.loads(found)[1:])
 
     def wait_until(self, done: Callable[[], bool], deadline: float) -> bool:
-        """Return whether ``done()`` in time; raise what has failed."""
+        """Return whether ``done()`` is true in time; raise what has failed."""
         while True:
             secs = min(deadline - clock.monotonic(), self._store.silence_secs / _LOOKS)
             with self._changed:
@@ -163,7 +165,7 @@ class Exchange:
             self.look()
 
     def wait_for_byes(self, secs: float, failed: int | None = None) -> None:
-        """On rank 0, wait until the others, without ``failed``, need no store."""
+        """On rank 0, wait until the others, ``failed`` excepted, need the store no more."""
         others = self._others - {failed}
         with self._changed:
             self._changed.wait_for(lambda: others <= self._gone or self._is_lost, secs)

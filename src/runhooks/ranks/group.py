@@ -49,11 +49,11 @@ class Group(RankStore):
 
     @property
     def is_chief(self) -> bool:
-        """Whether this is the ``chief``."""
+        """Whether this rank is the ``chief``."""
         return self.rank == self.chief
 
     def start_training(self) -> None:
-        """Begin a training on all ranks, without earlier keys and failures."""
+        """Begin a new training, as all ranks do; earlier keys and failures do not count."""
         self.exchange.close()
         self._training += 1
         self.error = None
@@ -95,12 +95,15 @@ class Group(RankStore):
         Args:
             name: What the ranks do; each calls it equally often under that name.
             value: What this rank contributes.
-            conclude: Called on rank 0 with the values, in the order of the ranks.
-            timeout_secs: None: ``barrier_secs``.
+            conclude: Called on rank 0 with the values, in the order of the ranks. What it returns
+                is to be short, as each rank reads it.
+            timeout_secs: How many seconds to wait; None: ``barrier_secs``.
 
         Raises:
+            PeerFailedError: A rank has failed, which may be this one.
             DeadlineExceededError: It names the ranks that are missing.
-            Exception: As the class says; on rank 0 also what ``conclude`` raises.
+            UnavailableError: As the class says.
+            Exception: On rank 0, whatever ``conclude`` raises.
         """
         arguments.instance(str, name=name, value=value)
         arguments.not_negative(timeout_secs=timeout_secs)
@@ -169,7 +172,10 @@ def _added(values: Sequence[str]) -> str:
 
 
 class LocalGroup(Group):
-    """A rank in a thread of one process, for tests; ``together`` creates all ranks."""
+    """A rank in a thread of one process, for tests; ``together`` creates all ranks.
+
+    ``memory``: what the ranks share; None: a new one.
+    """
 
     runtime: ClassVar[str] = "one process"
     has_own_process: ClassVar[bool] = False
@@ -240,14 +246,15 @@ _finders: list[Callable[[], Group | None]] = []
 
 
 def find_group_with(find: Callable[[], Group | None]) -> None:
-    """Ask ``find`` for the group of this process, if any."""
+    """Ask ``find`` for the group of this process; it returns None if it has none."""
     _finders.append(find)
 
 
 def current_group() -> Group:
-    """Return the group of ``torch.distributed`` or ``jax.distributed``.
+    """Return the group of this process: of ``torch.distributed`` or ``jax.distributed``.
 
-    An ``AloneGroup`` if neither is initialized, or has one process.
+    An ``AloneGroup`` if neither is initialized, or has one process. One that was ``entered`` comes
+    first.
     """
     if _entered.group is not None:
         return _entered.group

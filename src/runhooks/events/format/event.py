@@ -65,7 +65,8 @@ class SessionLog(NamedTuple):
 class Event(NamedTuple):
     """One record of an event file: a time in seconds since the epoch, a step, and one other field.
 
-    A message that is not bytes is serialized when the event is written.
+    A message that is not bytes is serialized when the event is written. An event that was read
+    holds bytes.
     """
 
     wall_time: float

@@ -94,8 +94,10 @@ def complete_records(data: bytes | bytearray | memoryview) -> tuple[int, int]:
 def read_records(file: BinaryIO | RawIOBase, path: str) -> Iterator[bytes]:
     """Yield the payloads of ``file``, open and binary, from its position on.
 
-    A truncated record at the end is left out: the file is then at its beginning. Raises
-    DataLossError, which names ``path`` and the offset, if a CRC or a length is wrong.
+    A truncated record at the end is left out. After each payload, and at the end, the file is
+    positioned after the last whole record, so reading can continue there.
+
+    Raises DataLossError, which names ``path`` and the offset, if a CRC or a length is wrong.
     """
     offset = file.tell()
     size = file.seek(0, os.SEEK_END)

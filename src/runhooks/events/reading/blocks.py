@@ -184,7 +184,10 @@ class Block(NamedTuple):
         return self.offset + int(starts[record]), int(lengths[record]) + FRAME_BYTES
 
     def rows(self, index: NDArray[np.int64], length: int) -> NDArray[np.uint8]:
-        """Return the records ``index``, of ``length`` bytes of payload each, as rows of words."""
+        """Return the records ``index``, of ``length`` bytes of payload each, as rows.
+
+        A row is a whole number of words, so meaningless bytes may follow the record.
+        """
         width = -(-(length + FRAME_BYTES) // _WORD) * _WORD
         windows = np.ndarray((len(self.data) - width + 1,), f"V{width}", self.data, 0, (1,))
         starts, _ = self.found
@@ -192,7 +195,10 @@ class Block(NamedTuple):
 
 
 class RecordReader:
-    """``partial``: bytes of a truncated record at the end."""
+    """Reads the records of a file, and those that are appended later.
+
+    ``partial``: bytes of a truncated one at the end.
+    """
 
     def __init__(self, path: AnyPath) -> None:
         self.path = path

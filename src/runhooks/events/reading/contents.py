@@ -111,7 +111,7 @@ class BlockContents:
 
 
 def _by_length(lengths: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """Yield each length and the indices; one above 65534 may come repeatedly."""
+    """Yield each length and its indices; a length above 65534 may come repeatedly."""
     if not len(lengths):
         return
     order = np.argsort(lengths.clip(0, 65535).astype(np.uint16), kind="stable")  # by radix
@@ -157,7 +157,7 @@ class FileContents:
         return self.records.path
 
     def update(self, skip_unreadable: bool) -> int:
-        """Return the number of new points."""
+        """Read what is new; return the number of new points."""
         new = 0
         try:
             for block in self.records.blocks():

@@ -1,4 +1,4 @@
-"""The fields of one event, its metadata, and the tags that are wanted.
+"""The fields of one event, the metadata of its values, and the tags that are wanted.
 
 Of fields that exclude each other the last counts. What is malformed raises ValueError. Format:
 TensorFlow's ``event.proto`` and ``summary.proto``.
@@ -124,7 +124,7 @@ KINDS = (*dict.fromkeys([*_OF_CONTENT.values(), *_OF_PLUGIN.values()]), _TENSOR)
 
 
 class Metadata(NamedTuple):
-    """``content``: bytes for the plugin."""
+    """The metadata of a tag; ``content``: bytes for its plugin."""
 
     plugin: str = ""
     content: bytes = b""

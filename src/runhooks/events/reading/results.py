@@ -24,7 +24,7 @@ class Damage(NamedTuple):
 class Scalars(NamedTuple):
     """All points of a scalar tag, in the order in which they were written.
 
-    ``[n]`` each. ``wall_times``: seconds since the epoch.
+    Each column is ``[n]``. ``wall_times``: seconds since the epoch.
     """
 
     steps: NDArray[np.int64]
@@ -44,7 +44,8 @@ class Points(Sequence[Point]):
     """The points of one tag, in the order in which they were written.
 
     ``steps``: int64 ``[n]``. ``wall_times``: float64 ``[n]``, seconds since the epoch. Accessing a
-    point decodes it, and raises OSError if the file is gone, DataLossError if it is malformed.
+    point reads and decodes it, and raises OSError if the file is gone, DataLossError if it was
+    replaced or the value is malformed.
     """
 
     def __init__(

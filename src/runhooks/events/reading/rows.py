@@ -1,6 +1,7 @@
 """Scalars by the thousand: records of one format as rows, and columns of each tag.
 
-Records of one format differ in time, step, values and, if only one, its tag, but in no length.
+Records of one format differ in time, step, values and, if they have only one, in the letters of its
+tag, but in no length.
 """
 
 from __future__ import annotations
@@ -332,7 +333,10 @@ class ScalarColumns(NamedTuple):
 
 
 def in_order(records: int, found: list[ScalarRows], singles: list[SingleScalar]) -> ScalarColumns:
-    """Return all scalars of a block of so many ``records``; ``singles`` are in order."""
+    """Return all scalars of a block in the order of its records; ``singles`` are in order.
+
+    ``records``: how many there are.
+    """
     columns = zip(*singles, strict=True) if singles else ((),) * len(_TYPES)
     single, *of_singles = map(np.array, columns, _TYPES)
     counts = np.zeros(records + 1, np.int64)

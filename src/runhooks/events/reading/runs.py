@@ -182,9 +182,10 @@ class Run(Exported):
     def update(self) -> int:
         """Read what was added since, and return the number of new points.
 
-        All points of a file that was replaced, or is shorter than before, count as new. Columns
-        that were returned before stay as they are. A file that cannot be read is in ``damages``
-        until it can.
+        A truncated last record waits for its rest. All points of a file that was replaced, or is
+        shorter than before, count as new; those of a file that is gone are dropped. Columns that
+        were returned before stay as they are. A file that cannot be read is in ``damages`` until it
+        can.
 
         Raises FileNotFoundError if the directory is gone, OSError if the run is one file that
         cannot be read.
@@ -267,7 +268,8 @@ def read(
         tags: Names or shell patterns (``loss*``) of the tags to decode; None: all. ``w[0]`` also
             matches itself. Runs without a match are included.
         kinds: The kinds to decode, of those at ``Run``; None: all.
-        purge: Whether to drop points that a later session repeated.
+        purge: Whether to drop points that a later session repeated after it restarted at an earlier
+            step.
 
     Raises:
         FileNotFoundError: There is nothing at ``path``.
@@ -306,7 +308,7 @@ class FileReport(NamedTuple):
 
     ``size``: in bytes. ``records``: how many are sound. ``partial``: bytes of a truncated last
     record, perhaps still being written. ``damages``: stretches that cannot be read. ``errors``:
-    malformed records whose CRCs are right.
+    malformed records whose CRCs are right. ``folds``: curves that go back.
     """
 
     run: str

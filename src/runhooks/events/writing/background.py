@@ -26,10 +26,10 @@ from runhooks.errors import call_all, error_text
 #: From scheduling to writing, unless there is a hurry: many small writes become one.
 LINGER_SECS = 0.2
 
-# When the time is over: a worker may have nothing to do.
+# For a worker although the time is over: it may have nothing to do.
 _LEAST_SECS = 0.05
 
-#: For SIGTERM, less than usual supervisors give.
+#: That SIGTERM waits: less than usual supervisors do.
 GRACE_SECS = 5
 
 _logger = logging.getLogger("runhooks")
@@ -63,7 +63,7 @@ class _Background:
         self._thread: threading.Thread | None = None
 
     def register(self, worker: Worker) -> None:
-        """Flush and fork ``worker`` with all others, as long as it is referenced."""
+        """Include ``worker`` in ``flush_all`` and in forks, as long as it is referenced."""
         self._workers[id(worker)] = worker
 
     def schedule(self, worker: Worker, hurry: bool = False) -> None:
@@ -183,7 +183,7 @@ def guard(writer: object) -> None:
 
 
 def release(writer: object) -> None:
-    """After the last writer, remove our handler."""
+    """Stop guarding ``writer``; after the last one, remove our handler."""
     _guarded.discard(writer)
     if not _guarded and _is_ours() and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.SIG_DFL)

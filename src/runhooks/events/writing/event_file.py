@@ -100,7 +100,7 @@ class EventFile:
 #: A segment is complete from this size on.
 SEGMENT_BYTES = 8 << 20
 
-MOST_WAITING_BYTES = 64 << 20
+MOST_WAITING_BYTES = 64 << 20  # while the store does not answer
 
 _SENT_BYTES = 2 * SEGMENT_BYTES  # of one segment, written many times, until it is complete
 _SLOW_SECS = 3.0  # a request that takes longer may have been sent twice
@@ -137,7 +137,7 @@ class StoredFile:
 
     @property
     def is_gone(self) -> bool:
-        """Who deletes a segment does not stop the next."""
+        """Whether it was closed. Who deletes a segment does not stop the next."""
         return self._is_closed
 
     @property
@@ -393,7 +393,7 @@ class StoreQueue(RemoteQueue):
 
     def _write_all(self) -> None:
         super()._write_all()
-        # After an error somebody has to know first, or it would be tried for ever.
+        # After an error somebody has to know of it first, or it would be tried for ever.
         if self._timer is None and self._events.is_waiting and not self._errors:
             wait = max(0.0, self._flush_secs - background.LINGER_SECS)
             self._timer = threading.Timer(wait, self._store_now)

@@ -28,7 +28,7 @@ MAX_QUEUE = 500_000  # so many scalars take 56 MB
 
 MAX_WAITING_BYTES = 256 << 20
 
-MESSAGE: Final = object()
+MESSAGE: Final = object()  # as a tag: the value is a message
 
 _WIDTH = len(("tag", "value", "step", "wall_time"))
 _BATCH = 1 << 15  # items: no call holds the interpreter for a millisecond
@@ -144,6 +144,7 @@ class WriteQueue:
         return True
 
     def put_message(self, message: Any, nbytes: int = 0) -> bool:
+        """Add ``message``, with ``nbytes`` bytes of arrays in it, as ``put`` does."""
         if nbytes < _LARGE:
             return self.put(MESSAGE, message, False, 0.0)
         if not self._admits(nbytes):
