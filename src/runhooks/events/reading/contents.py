@@ -332,7 +332,7 @@ class RunContents:
         is_sure: dict[str, bool] = {}
         for file, of_file in zip(self.files, self._limits, strict=True):
             for segment, limit in zip(file.segments, of_file, strict=True):
-                for tag in segment.columns():
+                for tag in tuple(segment.columns()):  # another thread may add some
                     is_sure[tag] = limit is None or is_sure.get(tag, False)
         return [tag for tag, sure in is_sure.items() if sure or len(self.scalars(tag).steps)]
 
