@@ -34,6 +34,7 @@ class BatchValues:
     title: str
 
     def loss(self) -> Any:
+        """Return the loss of the batch; None if it has none."""
         raise NotImplementedError
 
     def is_skipped(self) -> bool:
@@ -41,6 +42,7 @@ class BatchValues:
         return False
 
     def metrics(self) -> Mapping[str, Any]:
+        """Return the metrics that are known after the batch, by name."""
         return {}
 
     def validated(self) -> Mapping[str, Any]:
@@ -48,13 +50,15 @@ class BatchValues:
         return {}
 
     def rates(self) -> Mapping[str, Any]:
+        """Return the learning rates of the batch by name."""
         raise NotImplementedError
 
     def other(self, name: str) -> Callable[[], Any] | None:
-        """Return what reads a value that is neither loss nor metric."""
+        """Return what reads a value that is neither loss nor metric, or None."""
         raise NotImplementedError
 
     def other_names(self) -> Iterable[str]:
+        """Return the names that ``other`` knows now."""
         raise NotImplementedError
 
     def reader(self, name: str) -> Callable[[], Any] | None:

@@ -28,7 +28,7 @@ class Hooks(LoopHooks, keras.callbacks.Callback):
     """Calls the hooks of a session in ``model.fit``; each batch is a run.
 
     ``docs/reference/bridges.md`` says what hooks may fetch, and more of steps, stops, errors and
-    checkpoints. They may also fetch ``"epoch"``, counted from 0.
+    checkpoints. Hooks may also fetch ``"epoch"``, counted from 0.
 
     Put this callback before the one that saves. Where Keras has not reported an error,
     ``on_exception`` is called with a RuntimeError when the next ``fit`` with hooks begins.

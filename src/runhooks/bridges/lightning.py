@@ -41,7 +41,7 @@ class _LightningValues(TorchValues):
         self._before = dict(self.metrics())
 
     def end_validation(self) -> dict[str, Any]:
-        """Return what a validation has logged: new names, which no batch has, and new objects."""
+        """Return the metrics that a validation has logged: their names or values are new."""
         before, self._before = self._before, {}
         now = self.metrics()
         self._validated |= now.keys() - before.keys()

@@ -76,6 +76,7 @@ def _listening(trainer: Trainer, losses: list[Any]) -> Callable[[], None]:
 
 
 def _trainer_of(state: TrainerState) -> Trainer | None:
+    """Return the trainer that calls with its ``state``: it does not pass itself to callbacks."""
     frame = inspect.currentframe()
     while frame is not None:
         found = frame.f_locals.get("self")

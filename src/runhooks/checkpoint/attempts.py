@@ -46,7 +46,7 @@ def new_attempt() -> str:
 
 
 def write_file(path: AnyPath, content: Encoding) -> FileDigest:
-    """Return when the file is there to stay."""
+    """Write a file of an attempt, which is there to stay when this returns."""
     if isinstance(path, StorePath):
         data, digest = _with_header(content)
         path.store.put(path.key, data)
@@ -57,6 +57,10 @@ def write_file(path: AnyPath, content: Encoding) -> FileDigest:
 
 
 def commit(path: AnyPath, content: Encoding, replaces: bool) -> None:
+    """Complete a checkpoint with its last file.
+
+    In a store, FileExistsError is raised if there is another one, unless it ``replaces`` that.
+    """
     superseded = (_files_of(path) or ()) if replaces else ()
     file = path / COMMIT
     if isinstance(file, Path):
@@ -84,7 +88,7 @@ def abandon(path: AnyPath, attempt: str) -> None:
 
 
 def discard(path: AnyPath) -> None:
-    """Remove what saves have written of a checkpoint, absent at once, or the link to it."""
+    """Remove a checkpoint, absent at once, or the link to it; what no save has written stays."""
     if isinstance(path, Path) and path.is_symlink():
         path.unlink()
         return
@@ -173,7 +177,7 @@ def _write(path: Path, content: Encoding) -> FileDigest:
     begun = -(-size // _PAGE_BYTES) * _PAGE_BYTES
     try:
         with _created(path) as file:
-            file.seek(size)
+            file.seek(size)  # the header has the checksums of what follows
             for piece in content.pieces():
                 if size - begun > PIECE_BYTES // 2:
                     file.flush()

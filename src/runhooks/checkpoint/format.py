@@ -39,7 +39,7 @@ from runhooks.stores.path import AnyPath, StorePath
 
 
 class Checkpoint(NamedTuple):
-    """What its manifest says.
+    """A checkpoint, as its manifest describes it.
 
     ``step``: -1 if its graph had none. ``complete``: whether that is sound and files have the
     stated sizes; if not, both times are the folder's.
@@ -55,7 +55,7 @@ class Checkpoint(NamedTuple):
 
 
 class Content(NamedTuple):
-    """``arrays``: of NumPy, or shards."""
+    """What can be written; ``arrays``: of NumPy, or shards."""
 
     arrays: Mapping[str, Any]
     states: EncodedStates
@@ -292,7 +292,10 @@ def _latest_of_tensorflow(directory: AnyPath) -> AnyPath | None:
 
 
 def find_checkpoints(checkpoint_dir: str | os.PathLike[str]) -> list[Checkpoint]:
-    """Return all checkpoints in the order of saving; ValueError if one has a newer format."""
+    """Return all checkpoints, damaged ones too, in the order of saving.
+
+    Raises ValueError if one has a newer format.
+    """
     directory = place_of(checkpoint_dir)
     paths = _paths(directory)
     while True:
@@ -308,7 +311,7 @@ def find_checkpoints(checkpoint_dir: str | os.PathLike[str]) -> list[Checkpoint]
 
 
 def checkpoints(checkpoint_dir: str | os.PathLike[str]) -> list[str]:
-    """Return the paths of ``complete`` checkpoints in the order of saving."""
+    """Return the paths of the complete checkpoints, in the order of saving."""
     return [str(it.path) for it in find_checkpoints(checkpoint_dir) if it.complete]
 
 

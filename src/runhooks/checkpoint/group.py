@@ -61,7 +61,7 @@ _MOST_NEAR = 8  # files that are searched before the table
 
 
 def agreed(group: Group, name: str, act: Callable[[], Any], *, restores: bool = False) -> Any:
-    """Return what ``act`` returned on the chief; raise on all if it raised on one.
+    """Return the JSON that ``act`` returned on the chief; raise on all if it raised on one.
 
     That one raises its own error, the others PeerFailedError. If it ``restores``, DataLossError of
     any and NotFoundError of the chief are raised by all.
@@ -280,6 +280,7 @@ class _GroupSave:
         digests = [FileDigest(*it["file"]) for it in written]
         files = {self._file_of(rank): digest for rank, digest in enumerate(digests)}
         size_of = sizes_below(self._path)
+        # Equal listings are read once.
         first = {it["listing"]: rank for rank, it in reversed([*enumerate(written)])}
         with reading_threads() as threads:
             read = threads.map(

@@ -1,4 +1,4 @@
-"""``load`` and ``InitFrom``."""
+"""``load`` and ``InitFrom``, which read the weights of another run or program."""
 
 from __future__ import annotations
 
@@ -51,12 +51,14 @@ def load(
     Args:
         source: A directory of checkpoints, one checkpoint, or a ``.safetensors``,
             ``.index.json``, ``.npz`` or ``.pt`` file.
-        only: A name, for what is below it; or patterns with ``*``, or several names, for what
-            matches, nested from the top. A leading ``!`` excludes. None: everything.
-        like: A tree of arrays or of ``jax.ShapeDtypeStruct``, for its structure, dtypes, and
-            devices or shardings; what is no array stays. None: NumPy arrays in dicts.
+        only: A name, to return what it names with everything below it; or a pattern with ``*``, or
+            a list of names and patterns, to return what matches, nested from the top. A leading
+            ``!`` excludes. None: everything.
+        like: A tree of arrays or of ``jax.ShapeDtypeStruct``, with the wanted structure, dtypes,
+            devices or shardings. Leaves that are neither arrays nor in the checkpoint are returned
+            unchanged. None: NumPy arrays in dicts, with names split at ``/``.
         step: The global step to read. None, without ``best``: the newest undamaged one.
-        best: A metric, as for ``best_checkpoint``.
+        best: Read the checkpoint with the best value of this metric, as ``best_checkpoint``.
         mode: As for ``best_checkpoint``.
 
     Returns:
@@ -65,8 +67,8 @@ def load(
     Raises:
         NotFoundError: There is no such checkpoint or file.
         DataLossError: It is damaged.
-        ValueError: ``only`` or ``like`` has what does not exist or fit, or ``source`` is a file
-            inside a checkpoint.
+        ValueError: ``only`` or ``like`` names something that does not exist, a shape or dtype does
+            not fit, or ``source`` is a file inside a checkpoint.
         TypeError: An argument has the wrong type.
     """
     wanted, choice = Only(only), Choice(step, best, mode)

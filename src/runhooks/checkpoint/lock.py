@@ -29,7 +29,7 @@ _RELEASING = RetryPolicy(secs=5)
 
 
 class Claim:
-    """Takes a directory over from whoever had it."""
+    """A claim to a directory of a store, taken over from whoever had it."""
 
     def __init__(self, place: StorePath) -> None:
         self.place = place
@@ -283,7 +283,7 @@ def _lock_file(fcntl: Any, directory: Path) -> _LockedFile | None:
                 _log.info("%s cannot be locked: %s", directory, error)
                 return None
             if not _is_at(path, descriptor):
-                continue
+                continue  # just removed
             with suppress(OSError):  # of a full disk
                 os.ftruncate(descriptor, 0)
                 os.pwrite(descriptor, f"{_this_process()}\n".encode(), 0)

@@ -39,7 +39,7 @@ class Manifest(NamedTuple):
     """What a checkpoint says of itself.
 
     Attributes:
-        wall_time: Seconds since the epoch; later than that of the one before it.
+        wall_time: When it was saved, in seconds since the epoch; later than the one before it.
         series_start: When the first of its series was saved.
         modes: ``"max"`` or ``"min"`` by metric, where it is known.
         files: What each rank has written, in their order. Empty: it is all beside this.
@@ -72,7 +72,7 @@ class Manifest(NamedTuple):
 
     @classmethod
     def from_json(cls, about: Any) -> Manifest:
-        """Raises ValueError, NewerFormatError."""
+        """Raises ValueError if it makes no sense, NewerFormatError."""
         version = field(about, "format", lambda it: is_whole(it, 1))
         if version > _FORMAT:
             newer = about.get("runhooks_version")

@@ -94,6 +94,7 @@ class Renaming:
         return _replaced(name, self._rename)
 
     def old(self, name: str) -> str | None:
+        """Return the name that becomes ``name``, if any."""
         old = _replaced(name, {new: old for old, new in self._rename.items()})
         return next((it for it in (old, name) if self.new(it) == name), None)
 
@@ -163,8 +164,8 @@ def other_names(states: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-#: The collection of averages in a graph, and the key of their ``places``, their names by those of
-#: parameters, in the states of hooks.
+#: The collection of the averages of a graph, each with its ``places``; and the key of these, names
+#: of averages by those of their parameters, in the states of hooks.
 MOVING_AVERAGES = "runhooks.moving_averages"
 
 

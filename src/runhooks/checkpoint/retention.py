@@ -59,8 +59,9 @@ class KeepLast:
 
 @dataclass(frozen=True)
 class KeepEvery:
-    """Keeps the first checkpoint ``hours`` hours after the one kept before, or after the start.
+    """Keeps one checkpoint every ``hours`` hours.
 
+    The first one saved that long after the previous one kept, or after the start of the series.
     After a save by a clock that was ahead, it keeps none until the clock has caught up.
     """
 
@@ -81,7 +82,7 @@ class KeepEvery:
 
 
 class RankedMetric(Protocol):
-    """Such as ``evaluation.metric("accuracy")``."""
+    """A metric that ranks checkpoints, such as ``evaluation.metric("accuracy")``."""
 
     @property
     def name(self) -> str:
@@ -98,7 +99,7 @@ class RankedMetric(Protocol):
 class KeepBest:
     """Keeps the ``n`` checkpoints with the best ``metric``; of equal ones, the first saved.
 
-    Never one without a value, or with NaN.
+    One whose metric is unknown or NaN is never among the best.
 
     Args:
         metric: A metric of an ``EvaluationHook`` in the same session, or another object with its
@@ -254,8 +255,8 @@ def best_checkpoint(
     """Return the checkpoint with the best ``metric``; of equal ones, the first saved.
 
     Args:
-        checkpoint_dir: Where they are.
-        metric: The name of the metric of a ``KeepBest`` of their saver.
+        checkpoint_dir: A directory of checkpoints.
+        metric: The name of the metric of a ``KeepBest`` of the saver that saved them.
         mode: Whether the ``"max"`` or the ``"min"`` is best. None: as in that ``KeepBest``.
 
     Raises:

@@ -1,4 +1,4 @@
-"""``Saver`` and ``BackgroundSave``."""
+"""``Saver``: saves the variables of a session and restores them."""
 
 from __future__ import annotations
 
@@ -130,9 +130,11 @@ class Saver:
 
     Args:
         var_list: The variables to save and restore, or their names. None: all of the session.
-        max_to_keep: How many of the newest to keep, also of earlier processes. None or 0: all.
+        max_to_keep: How many of the newest to keep, including those that earlier processes saved
+            under the same name. None or 0: all.
         keep_checkpoint_every_n_hours: Also keep one older checkpoint every this many hours.
-        keep: Rules such as ``KeepLast(3)`` instead; what any of them wants is kept, and the newest.
+        keep: Rules such as ``KeepLast(3)`` instead of the two numbers. A checkpoint is kept if any
+            rule wants it, and the newest always is.
         asynchronous: Whether a thread writes the values; ``save`` copies those that later runs
             change, to memory that the next save reuses. The next ``save``, ``restore`` or ``wait``
             waits for it and raises its error.
@@ -176,7 +178,7 @@ class Saver:
     def last_checkpoints(self) -> list[str]:
         """The paths of the checkpoints that still exist, oldest first for each ``save_path``.
 
-        After the first ``save``, also of earlier processes.
+        Those of earlier processes are included after the first ``save``; one being saved is not.
         """
         return [str(it.path) for _, series in self._series.values() for it in series.saved]
 

@@ -39,6 +39,8 @@ _WITH_SURROGATES = ("utf-8", "surrogatepass")
 
 
 class EncodedStates(NamedTuple):
+    """States as ``text``, which is JSON, and the bytes of arrays by their entry in it."""
+
     text: bytes
     arrays: dict[str, NDArray[np.uint8]]
 
@@ -54,7 +56,7 @@ def encode(states: Mapping[str, Any]) -> EncodedStates:
 
 
 def decode(encoded: EncodedStates) -> dict[str, Any]:
-    """Raises ValueError, ImportError."""
+    """Return the states. Raises ValueError if they make no sense, ImportError."""
     unused = dict(encoded.arrays)
 
     def array(entry: str, library: str, dtype: str, shape: list[int]) -> Any:

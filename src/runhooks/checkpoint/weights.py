@@ -1,4 +1,4 @@
-"""``Weights`` and ``export``."""
+"""``Weights``: arrays of checkpoints and of other programs' files; ``export``."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ _EMPTY = 22  # bytes of a zip file without members
 def read_weights(
     source: str | os.PathLike[str], choice: Choice, read: Callable[[Weights], AnyResult]
 ) -> AnyResult:
-    """Return what ``read`` makes of the weights that are meant.
+    """Return what ``read`` makes of the weights that ``source`` and ``choice`` mean.
 
     It is called with those of an older checkpoint if it raises DataLossError.
     """
@@ -258,6 +258,7 @@ class LibraryFile(Weights):
 
 
 def _compare(path: Path) -> None:
+    """Raise ValueError if a CRC-32 in a zip file does not match."""
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as members:
             if any(it.CRC for it in members.infolist()) and (bad := members.testzip()):
@@ -325,12 +326,12 @@ def export(
 ) -> None:
     """Write the arrays of a checkpoint to a safetensors file, replacing an existing one.
 
-    This needs memory for only one array. Names are those that ``load`` gives; that of an array
-    that ``only`` names is the last part of its name.
+    This needs memory for only one array. Names are those that ``load`` gives; if ``only`` is
+    the name of an array, the last part of that.
 
     Args:
         source: As for ``load``.
-        path: A file, which ends in ``.safetensors``.
+        path: The file to write, which ends in ``.safetensors``.
         only: As for ``load``.
         step: As for ``load``.
         best: As for ``load``.
@@ -338,8 +339,9 @@ def export(
 
     Raises:
         NotFoundError, DataLossError: As ``load``.
-        ValueError: ``only`` or ``path`` is wrong, or the format cannot hold the name of an array.
-        TypeError: It cannot hold an array.
+        ValueError: ``only`` names something that is not there, ``path`` has another ending, or the
+            format cannot hold the name of an array.
+        TypeError: The format cannot hold an array.
         ImportError: ``source`` is a file of PyTorch, which is not installed.
         OSError: The file cannot be written.
     """

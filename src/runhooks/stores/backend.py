@@ -36,6 +36,7 @@ class StoredObject(NamedTuple):
 
 _SINGLE_BYTES = 32 << 20  # put in one request
 _PART_BYTES = 16 << 20
+# What file systems call the time of an object.
 _TIMES = ("LastModified", "last_modified", "updated", "timeCreated", "mtime", "created")
 _INSTALL = {"s3": "s3fs", "gs": "gcsfs", "az": "adlfs"}
 _creating = threading.Lock()  # fsspec's memory looks, and then writes
@@ -63,7 +64,7 @@ def file_system(url: str) -> tuple[Any, str]:
 
 
 class _LastingThreads(ThreadPoolExecutor):
-    """Threads for fsspec's loop that the end of Python does not end."""
+    """Threads for fsspec's loop to the very end of the process, when Python has no others."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         return in_thread(partial(fn, *args, **kwargs), "runhooks-store")
@@ -220,6 +221,7 @@ _PERMANENT_NUMBERS = {
     errno.EPERM,
     errno.EROFS,
 }
+# Too slow, in conflict with another, too early, one of too many.
 _TRANSIENT_STATUSES = (408, 409, 425, 429)
 _PERMANENT_STATUSES = (501, 505)
 

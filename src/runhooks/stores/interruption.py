@@ -57,6 +57,7 @@ def interrupted_at() -> float:
 
 
 def secs_left() -> float:
+    """Return how long a store may be waited for; inf without a Ctrl-C."""
     since = clock.monotonic() - _at
     return max(0.0, GRACE_SECS - since) if 0 <= since <= _HOLDS_SECS else math.inf
 

@@ -1,4 +1,4 @@
-"""``StorePath``, and ``replacing``: a whole file or none."""
+"""``StorePath``, a ``Path`` in a store, and ``replacing``: a whole file or none."""
 
 from __future__ import annotations
 
@@ -91,8 +91,8 @@ class _Tree:
 class StorePath:
     """A place in a store: an object, or what is below a name, used as a ``Path``.
 
-    A folder is there as long as an object is in it. What one thread has listed by ``files`` keeps
-    its size until it is listed again, also for paths made of this one.
+    A folder is there as long as an object is in it. What ``files`` has listed keeps its size until
+    it is listed again, by one thread at a time, also for paths made of this one.
     """
 
     __slots__ = ("_tree", "key")
@@ -202,7 +202,7 @@ class StorePath:
         self._tree.expect((path.key, known[path.key].size) for path in reads)
 
     def open(self, ahead_bytes: int = 0) -> BufferedReader:
-        """``ahead_bytes`` more than asked for are read at once."""
+        """Open the object; ``ahead_bytes`` more than asked for are read at once."""
         return self._opened(self.store.read, ahead_bytes)
 
     def open_expected(self) -> BufferedReader:
@@ -275,7 +275,7 @@ def replacing(path: AnyPath) -> Iterator[Path]:
         with _part(path) as part:
             yield part
     except OSError as error:
-        if error.errno is not None and error.filename is None:
+        if error.errno is not None and error.filename is None:  # as of a full disk
             error.filename = str(path)
         raise
 

@@ -1,4 +1,4 @@
-"""``Store`` and ``RetryPolicy``."""
+"""``Store``: the objects below one URL; ``RetryPolicy``."""
 
 from __future__ import annotations
 
@@ -35,14 +35,15 @@ _log = logging.getLogger("runhooks")
 class RetryPolicy:
     """How long to repeat a request that a store could not answer.
 
-    Errors that a retry cannot change are raised immediately.
+    Requests are repeated after 503 and similar answers, lost connections, and if there is no
+    answer. Errors that a retry cannot change, such as denied access, are raised immediately.
 
     Args:
         secs: For how long tries may begin, from the first failure after the last answer. 0: one
             try.
         first_wait_secs: The wait before the second try. Each further wait doubles, less a random
             part of at most half.
-        longest_wait_secs: The longest.
+        longest_wait_secs: The longest wait.
 
     Raises:
         TypeError, ValueError: An argument is wrong.
@@ -67,7 +68,7 @@ _default = _INITIAL
 
 
 def default_policy() -> RetryPolicy:
-    """Return the policy of stores that are opened without one."""
+    """Return the policy of stores that are opened without one: of 300 s, unless it was set."""
     return _default
 
 
@@ -186,7 +187,8 @@ def open_store(url: str | os.PathLike[str], retry: RetryPolicy | None = None) ->
 
     Args:
         url: Such as ``s3://bucket/run``.
-        retry: How long requests are repeated. None: as ``default_policy`` says.
+        retry: How long requests are repeated. None: as ``default_policy`` says; if it was
+            not set, 10 s until the store has answered once.
 
     Raises:
         ImportError: The library for the scheme is not installed.
@@ -235,7 +237,8 @@ class Store:
     def create(self, key: str, data: bytes) -> None:
         """Create the object ``key``; of several processes at the same time, one succeeds.
 
-        ``data`` must differ from theirs. Raises FileExistsError if another is there.
+        ``data`` must differ from theirs: where an answer was lost, it tells whose the object is.
+        Raises FileExistsError if another is there.
         """
         try:
             self._call(key, lambda backend: backend.create(key, data))
