@@ -10,6 +10,7 @@ import stat
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import lru_cache
 from io import BufferedReader
@@ -139,21 +140,35 @@ class Shared(Generic[_Key, _Value]):
         self._make = make
         self._most = most
         self._made: dict[_Key, _Value] = {}
-        self._making: dict[_Key, threading.Lock] = {}
+        self._making: dict[_Key, Future[_Value]] = {}
         self._lock = threading.Lock()
 
     def __getitem__(self, key: _Key) -> _Value:
-        if (value := self._made.get(key)) is None:
+        try:
+            return self._made[key]
+        except KeyError:
+            pass
+        with self._lock:
+            if key in self._made:
+                return self._made[key]
+            making = self._making.get(key)
+            if is_new := making is None:
+                making = self._making[key] = Future()
+        if not is_new:
+            return making.result()
+        try:
+            value = self._make(key)
+        except BaseException as error:
             with self._lock:
-                making = self._making.setdefault(key, threading.Lock())
-            with making:
-                if (value := self._made.get(key)) is None:
-                    value = self._make(key)
-            with self._lock:
-                self._made[key] = value
-                self._making.pop(key, None)
-                if len(self._made) > self._most:
-                    del self._made[next(iter(self._made))]
+                del self._making[key]  # what failed is tried again
+            making.set_exception(error)
+            raise
+        with self._lock:
+            self._made[key] = value
+            del self._making[key]
+            if len(self._made) > self._most:
+                del self._made[next(iter(self._made))]
+        making.set_result(value)
         return value
 
 

@@ -419,10 +419,13 @@ def _entries(listed: Mapping[str, Any], stated: Mapping[str, str]) -> dict[str, 
     found: dict[str, Entry] = {}
     for name, content in listed.items():
         try:
-            dtype, shape, size = _form(stated.get(name), content["dtype"], *content["shape"])
-            start, end = content["data_offsets"]
+            offsets, sizes = content["data_offsets"], content["shape"]
+            if type(offsets) is not list or len(offsets) != 2 or type(sizes) is not list:
+                raise TypeError
+            dtype, shape, size = _form(stated.get(name), content["dtype"], *sizes)
         except (KeyError, TypeError):
             raise ValueError("an entry makes no sense") from None
+        start, end = offsets
         if type(start) is not int or type(end) is not int or start < 0 or end - start != size:
             raise ValueError("the offsets of an array do not match its shape")
         found[name] = dtype, shape, start, end
