@@ -78,7 +78,7 @@ class ClosedSessionError(RuntimeError):
 
 
 class Framework:
-    """A framework, which runhooks runs graphs for, or which runs its own."""
+    """A framework that runhooks runs graphs for, or that runs its own."""
 
     name: ClassVar[str]
 
@@ -182,7 +182,7 @@ class SessionOpener:
         raise NotImplementedError
 
     def default_local_init_op(self) -> Any:
-        """Return the operation of every session whose scaffold names none, to run at its start."""
+        """Return the operation that every session runs unless its scaffold names another."""
         return None
 
     def open_chief(
@@ -239,7 +239,7 @@ RANDOM_STATES, PENDING = "random", "gradients"
 #: The key of the versions of its classes in the state of a module.
 MODULE_VERSIONS = "metadata"
 
-#: ``(STANDS_FOR_ARRAY, name)`` in a state stands for an array; strides follow if not C's.
+#: ``(STANDS_FOR_ARRAY, name)`` in a state stands for that array; strides follow if not C's.
 STANDS_FOR_ARRAY = "runhooks.tensor"
 
 

@@ -100,7 +100,10 @@ def tensors(structure: Any) -> tuple[Tensor, ...]:
 def reader(
     structure: Any, kind: type = Tensor, key: Callable[[Any], Any] = lambda leaf: leaf
 ) -> Callable[[Any], Any]:
-    """Return a function of values: the structure, with ``values[key(leaf)]`` for a ``kind``."""
+    """Return a function from values to the structure.
+
+    It has ``values[key(leaf)]`` for each leaf that is a ``kind``; others stay as they are.
+    """
     if isinstance(structure, kind):
         return itemgetter(key(structure))
     # One expression of Python: every step calls it.
