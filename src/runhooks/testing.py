@@ -43,7 +43,7 @@ class FakeClock:
         return self._now + self._wall_offset
 
     def advance(self, secs: float) -> None:
-        """Advance both clocks by ``secs`` seconds; ValueError: it is negative."""
+        """Advance both clocks by ``secs`` seconds; ValueError: they are negative."""
         if secs < 0:
             raise ValueError(f"secs must not be negative, got {secs}")
         self._now += secs

@@ -186,7 +186,10 @@ class Engine(Framework):
         raise NotImplementedError
 
     def add_to_sums(self, name: str, sums: Any, value: Any, weight: Any) -> Any:
-        """Return ``sums`` and ``weight`` times ``value``; ValueError: that is not one number."""
+        """Return new ``sums``, with ``value`` added as often as ``weight`` says.
+
+        ValueError: ``value`` is not a single number.
+        """
         raise NotImplementedError
 
     def mean_of_sums(self, sums: Any) -> Any:

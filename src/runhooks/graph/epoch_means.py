@@ -190,7 +190,7 @@ def _tensor(graph: Graph, element: Tensor | str) -> Tensor:
 def _examples(graph: Graph, value: Tensor) -> Tensor | int:
     needed = needed_for(graph, value)  # all but placeholders
     data = graph.get_collection(GraphKeys.EPOCH_INPUT)
-    is_of_a_step = any(op.effect is Effect.STEP for op in needed)
+    is_of_a_step = any(op.effect is Effect.STEP for op in needed)  # one of several may need no data
     if data and (data[0] in needed or not is_of_a_step):
         batch = data[0].outputs
     else:
