@@ -30,7 +30,7 @@ def graph(
         train_step: Takes states and data, and returns the new states, in the order of the
             parameters, and then its outputs: ``return state, {"loss": loss}``; or all by name.
         outputs: Names for unnamed outputs, in order; or for all elements of the result, including
-            the states: ``["loss", "state"]``.
+            the states: ``["loss", "state"]``. Default: ``"output"``, or ``"output/0"`` and on.
         name: The name of the operation that makes a step and increases the global step.
         data: The source of the other parameters without a default, as for ``rh.inputs``. None: each
             is a placeholder. ``step`` or ``global_step`` receives the global step, ``key`` or
@@ -39,8 +39,8 @@ def graph(
         steps_per_epoch: As for ``rh.inputs``.
         engine: As for ``rh.Graph``.
         **state: The states by parameter: a pytree of arrays; a function without arguments that
-            returns one at each start, or that returns a tensor; or a random generator, which is not
-            returned.
+            returns one at each start, or a tensor, whose value the parameter gets in each run; or a
+            random generator, which is not returned.
 
     Raises:
         TypeError: If an argument is of the wrong kind, or names no parameter of ``train_step``.

@@ -43,7 +43,7 @@ class FakeClock:
         return self._now + self._wall_offset
 
     def advance(self, secs: float) -> None:
-        """Advance both clocks; ValueError: ``secs`` is negative."""
+        """Advance both clocks by ``secs`` seconds; ValueError: they are negative."""
         if secs < 0:
             raise ValueError(f"secs must not be negative, got {secs}")
         self._now += secs
@@ -58,7 +58,7 @@ class FakeClock:
 
 
 class RecordingHook(SessionRunHook):
-    """Appends ``(name, method)`` to ``calls`` whenever it is called.
+    """A hook that appends ``(name, method)`` to ``calls`` whenever it is called.
 
     Args:
         name: The name in ``calls``.

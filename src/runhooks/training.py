@@ -32,7 +32,7 @@ from runhooks.session.scaffold import (
 #: Steps or seconds.
 Cadence = tuple[int | None, float | None]
 
-#: Where None means "not at all".
+#: The default where None means "not at all".
 USE_DEFAULT: Any = object()
 
 
@@ -117,7 +117,8 @@ def train(  # noqa: D417 - the others are those of MonitoredTrainingSession
 ) -> int | None:
     """Run ``train_op`` of the default graph in a ``MonitoredTrainingSession`` until the end.
 
-    As ``tf.contrib.training.train``.
+    As ``tf.contrib.training.train``. It ends with the data, at ``max_steps``, when a hook asks for
+    it, or after Ctrl-C and SIGTERM; called again with the same ``checkpoint_dir``, it resumes.
 
     Args:
         train_op: Whatever ``session.run`` takes, fed by hooks alone.

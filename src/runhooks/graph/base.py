@@ -78,7 +78,7 @@ class ClosedSessionError(RuntimeError):
 
 
 class Framework:
-    """A framework, which runhooks runs graphs for, or which runs its own."""
+    """A framework that runhooks runs graphs for, or that runs its own."""
 
     name: ClassVar[str]
 
@@ -101,7 +101,10 @@ class Framework:
         return isinstance(error, AbortedError | UnavailableError)
 
     def leaves(self, value: Any) -> dict[str, Any]:
-        """Return the leaves by path, as ``"layers/0/kernel"``; ``""`` for a bare leaf."""
+        """Return the leaves by path, as ``"layers/0/kernel"``; ``""`` for a bare leaf.
+
+        By default those in dicts, lists and tuples.
+        """
         return dict(walk(value, of=builtin_container_of))
 
     def constant(self, value: Any) -> Any:
@@ -179,7 +182,7 @@ class SessionOpener:
         raise NotImplementedError
 
     def default_local_init_op(self) -> Any:
-        """Return what every session runs unless its scaffold names another."""
+        """Return the operation that every session runs unless its scaffold names another."""
         return None
 
     def open_chief(
@@ -236,7 +239,7 @@ RANDOM_STATES, PENDING = "random", "gradients"
 #: The key of the versions of its classes in the state of a module.
 MODULE_VERSIONS = "metadata"
 
-#: ``(STANDS_FOR_ARRAY, name)`` in a state stands for an array; strides follow if not C's.
+#: ``(STANDS_FOR_ARRAY, name)`` in a state stands for that array; strides follow if not C's.
 STANDS_FOR_ARRAY = "runhooks.tensor"
 
 
@@ -292,7 +295,8 @@ class StatefulObjects(Protocol):
         """Return a function that loads what ``save`` returned.
 
         ``arrays`` may be ``ArraySource`` objects; if ``is_given``, nothing else uses their memory.
-        ``only`` names the objects to load; None: all. ValueError: the states do not fit.
+        ``only`` names the objects to load; None: all. ValueError: the states do not fit;
+        then nothing has changed.
         """
 
     def read(self, name: str) -> dict[str, NDArray[Any]]:
@@ -310,8 +314,8 @@ class StatefulObjects(Protocol):
     def averages(self, name: str, parts: Collection[str]) -> Callable[[float], None]:
         """Keep moving averages of ``parts``, saved as ``"<name>/<part>"``; the same if asked again.
 
-        Return what moves them by a weight as of ``Engine.average``. ValueError: nothing has the
-        name of a part, or ``name`` is taken.
+        Return what moves them to the present values by a weight as of ``Engine.average``.
+        ValueError: nothing has the name of a part, or ``name`` is taken.
         """
 
 
@@ -470,7 +474,7 @@ class BaseGraph:
         """Forget those of ``names``, of a run that has failed, which may mean nothing."""
 
     def is_defaulted(self, name: str) -> bool:
-        """Return whether it is a parameter of a step that has its default."""
+        """Return whether ``name`` is a parameter of a step that has its default."""
         return False
 
     def effects_of(self, fetches: Any, feed_keys: Iterable[Any] = ()) -> RunEffects:

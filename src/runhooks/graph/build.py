@@ -189,8 +189,8 @@ def inputs(
     A resumed session goes on as ``docs/resume.md`` says. A *stateful* source, with ``state_dict``
     and ``load_state_dict``, or ``get_state`` and ``set_state``, is given its state before it is
     iterated: one from the end of an epoch must give no more elements of that epoch. Without a
-    checkpoint, it and random generators that are its attributes go back to where they were at
-    first.
+    checkpoint, it goes back to where it was at first, like random generators that are attributes of
+    any source.
 
     Args:
         source: An iterable, which each session iterates again; a function without arguments that
@@ -201,7 +201,8 @@ def inputs(
         num_outputs: How many values each element has.
         name: The name of its operation, under which checkpoints store its position.
         epochs: How many times to go through an iterable; None: forever.
-        steps_per_epoch: How many steps are an epoch. None: the elements of the first input are.
+        steps_per_epoch: How many steps are an epoch. None: it ends with the
+            last element of the first input of the graph.
 
     Returns:
         A tensor, or a tuple of tensors if ``num_outputs`` is above 1.

@@ -117,7 +117,10 @@ class Engine(Framework):
         raise NotImplementedError
 
     def flat(self, value: Any) -> tuple[list[Any], Any]:
-        """Return the parts of a value that bound bodies take and return, and its structure."""
+        """Return the parts of a value that bound bodies take and return, and its structure.
+
+        The structure stays the same. By default the value is its only part.
+        """
         return [value], None
 
     def whole(self, structure: Any, parts: Sequence[Any]) -> Any:
@@ -131,10 +134,13 @@ class Engine(Framework):
                 self.check_initial_leaf(name, path, leaf)
 
     def check_initial_leaf(self, name: str, path: str, leaf: Any) -> None:
-        """TypeError: ``leaf`` is neither an array nor a number."""
+        """Raise TypeError if ``leaf`` is neither an array nor a number."""
 
     def initial(self, name: str, value: Any) -> Any:
-        """Return a copy of ``value`` as a variable holds it; TypeError: it is not of numbers."""
+        """Return a copy of ``value`` as a variable holds it.
+
+        TypeError: it holds something other than arrays and numbers.
+        """
         raise NotImplementedError
 
     def conform(self, name: str, old: Any, new: Any) -> Any:
@@ -173,11 +179,17 @@ class Engine(Framework):
         return 1
 
     def new_sums(self) -> Any:
-        """Return zeros: the sum, what it lacks by rounding, the weight, and what that lacks."""
+        """Return the zeros in which ``add_to_sums`` adds up.
+
+        For ``mean_of_sums``: the sum, what it lacks by rounding, the weight, and what that lacks.
+        """
         raise NotImplementedError
 
     def add_to_sums(self, name: str, sums: Any, value: Any, weight: Any) -> Any:
-        """Return ``sums`` with ``value`` added by ``weight``; ValueError: it is not one number."""
+        """Return new ``sums``, with ``value`` added as often as ``weight`` says.
+
+        ValueError: ``value`` is not a single number.
+        """
         raise NotImplementedError
 
     def mean_of_sums(self, sums: Any) -> Any:
@@ -206,7 +218,7 @@ class Engine(Framework):
         return len(leaves) == 1 and leaves[0] is value
 
     def children(self, value: Any) -> dict[str, Any]:
-        """Return the parts of ``value`` one level down, by the keys of which paths are made."""
+        """Return the parts of ``value`` one level down, by the keys in paths; none of a leaf."""
         raise NotImplementedError
 
     def objects_of(self, value: Any) -> Sequence[Any]:
@@ -220,7 +232,7 @@ class Engine(Framework):
         """Raise ValueError if two of ``values``, by name, share a part that is changed in place."""
 
     def once(self, fn: Callable[..., Any], name: str) -> Callable[..., Any]:
-        """Return ``fn``, called ``name`` in profiles, for one call by ``form`` and the step."""
+        """Return ``fn``, called ``name`` in profiles: ``form`` and the step then call it once."""
         return fn
 
     def form(self, fn: Callable[..., Any], *args: Any) -> Any:

@@ -28,8 +28,8 @@ def epoch_mean(
 ) -> Tensor:
     """Return a tensor: the mean of ``tensor`` over the epoch so far, with the step of the run.
 
-    All ranks have to ask for it in the same run. The mean of a million values is right to 1e-7. The
-    same call returns the same tensor again.
+    Of several PyTorch ranks it is the mean of all, which have to ask for it in the same run. The
+    mean of a million values is right to 1e-7. The same call returns the same tensor again.
 
     One that a resumed training did not have before is the mean of the rest of the epoch, as a
     warning says; but on a ``tf.Graph``, a ``tf.train.Saver`` restores only what was saved.
@@ -37,7 +37,7 @@ def epoch_mean(
     Args:
         tensor: A tensor or its name: a single number in each step.
         weight: What a step counts: a tensor, its name, or a number. None: the length of the first
-            array in the batch, if any.
+            array in the batch, or 1.
         name: The name of the mean; None: ``"epoch_mean/"`` and that of ``tensor``.
 
     Raises:
@@ -119,7 +119,7 @@ def _metrics(graph: Graph, epoch: Tensor, state: str, name: str) -> Tensor:
         _check_metrics(state, found, "reset")
         if callable(keep := getattr(found, "persistent", None)):
             keep(True)  # or the state_dict of torchmetrics is empty
-        # Of torchmetrics, it gathers.
+        # Of torchmetrics, it gathers what the ranks have.
         op = graph.add(LATEST, found.compute, name=name, effect=Effect.GATHER)
         value: Tensor = op.outputs[0]
         reset = found.reset
@@ -190,7 +190,7 @@ def _tensor(graph: Graph, element: Tensor | str) -> Tensor:
 def _examples(graph: Graph, value: Tensor) -> Tensor | int:
     needed = needed_for(graph, value)  # all but placeholders
     data = graph.get_collection(GraphKeys.EPOCH_INPUT)
-    is_of_a_step = any(op.effect is Effect.STEP for op in needed)
+    is_of_a_step = any(op.effect is Effect.STEP for op in needed)  # one of several may need no data
     if data and (data[0] in needed or not is_of_a_step):
         batch = data[0].outputs
     else:

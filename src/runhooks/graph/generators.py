@@ -88,7 +88,7 @@ class InputGenerators:
         self._kept = set(own)
 
     def note(self, moment: str) -> None:
-        """Note the states before the iterable is iterated, ``"epoch"``, or the first drawn."""
+        """Note the states before iteration, ``"epoch"``, or the first element, ``"first"``."""
         kept = {} if moment == "epoch" else self._moments
         self._moments = {**kept, moment: self.read()}
 

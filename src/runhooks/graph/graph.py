@@ -266,7 +266,7 @@ class Graph(BaseGraph):
         return None
 
     def for_evaluation(self, fn: Callable[..., Any]) -> Callable[..., Any]:
-        """Return ``fn`` as an evaluation calls it."""
+        """Return ``fn`` as an evaluation calls it: it does not train."""
         return fn
 
     def add_to_collection(self, key: str, value: Any) -> None:

@@ -36,7 +36,7 @@ class FetchList(list[Any]):
 class KnownFetches:
     """Fetches that were asked for: recognized faster than by a key.
 
-    Whatever is ``leaf`` is the same, but only the items can tell if it is this object itself.
+    Whatever is ``leaf`` is the same; it is this object itself if only the items can tell.
     """
 
     __slots__ = ("_items", "_kind", "leaf")
@@ -53,7 +53,7 @@ class KnownFetches:
         self.leaf = fetches if is_leaf else self
 
     def is_the_same_as(self, fetches: Any) -> bool:
-        """False: they may be the same, in another spelling."""
+        """Return whether ``fetches`` are the same. False: they may be, in another spelling."""
         if fetches is self.leaf:
             return True
         known = self._items
@@ -100,7 +100,10 @@ def tensors(structure: Any) -> tuple[Tensor, ...]:
 def reader(
     structure: Any, kind: type = Tensor, key: Callable[[Any], Any] = lambda leaf: leaf
 ) -> Callable[[Any], Any]:
-    """Return a function of values: the structure, with ``values[key(leaf)]`` for each ``kind``."""
+    """Return a function from values to the structure.
+
+    It has ``values[key(leaf)]`` for each leaf that is a ``kind``; others stay as they are.
+    """
     if isinstance(structure, kind):
         return itemgetter(key(structure))
     # One expression of Python: every step calls it.

@@ -59,7 +59,8 @@ Children: TypeAlias = Callable[[Any], Mapping[str, Any]]
 class Part:
     """A function that returns a part of its first argument.
 
-    Out of a container, an engine need not compile it, and may call it after a run.
+    Out of a container it takes what is there: an engine need not compile it, and may call it
+    after a run.
     """
 
     __slots__ = ()
@@ -378,7 +379,7 @@ class Variable(Tensor):
     def assign(self, value: Any, name: str | None = None) -> Tensor:
         """Return a tensor that, when run, sets the variable to ``value`` and is the new value.
 
-        Its ``op``, or a ``group`` with it, does so without a copy of the value.
+        Fetch its ``op``, or a ``group`` with it, to have this done without a copy of the value.
         """
         assigned: Tensor = self.graph.add_assignment(self, "Assign", value, name)
         return assigned
@@ -400,7 +401,10 @@ def reads_state(tensor: Any) -> bool:
 
 
 class InitialFrom:
-    """The initial value of a variable: ``fn`` of what a session has given ``variable``."""
+    """The initial value of a variable: ``fn`` of what a session has given ``variable``.
+
+    So a function that makes that, at random for example, is called once.
+    """
 
     def __init__(self, variable: Variable, fn: Callable[[Any], Any]) -> None:
         self.variable = variable

@@ -88,6 +88,7 @@ class Passes:
 
     @property
     def keeper(self) -> Keeper | None:
+        """What knows the position in this epoch, if it is not the count."""
         if self._goes_by_count:
             return None
         own, of_iterator = self._own_keeper, keeper_of(self._iterator)

@@ -330,7 +330,7 @@ def _outputs(operations: Iterable[Operation]) -> set[Tensor]:
 
 
 def _ordered(tensors: Iterable[AnyTensor]) -> tuple[AnyTensor, ...]:
-    # Equal bodies are compiled once.
+    # Whatever was asked first, equal bodies are compiled once.
     return tuple(sorted(tensors, key=lambda t: (t.op.number, t.index)))
 
 

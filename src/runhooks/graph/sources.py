@@ -1,4 +1,4 @@
-"""``Source``, where an input draws from, and ``Epochs``, which says when one ends.
+"""``Source``: where an input draws from; ``Epochs``: when an epoch of a session ends.
 
 An epoch ends with the last element of the first input, if that is iterable again, or after
 ``steps_per_epoch`` steps, if given.

@@ -81,6 +81,7 @@ def positional(
     given: Sequence[inspect.Parameter],
     objects: Mapping[str, Any] | None = None,
 ) -> Callable[..., Any]:
+    """Return ``fn`` of all of ``given`` by position, but for ``objects``, bound by name."""
     bound = objects or {}
     places = [it.name for it in given if it.kind is not it.KEYWORD_ONLY]
     keywords = [it.name for it in given[len(places) :]]

@@ -1,4 +1,4 @@
-"""``ResultRule``: what of a step's result are new states, and what outputs."""
+"""``ResultRule``: which parts of a step's result are new states, and which are outputs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ResultRule:
 
     - Names decide: a dict, a named tuple or a dataclass with the name of a state has all states.
     - Identity decides for objects that the step changes in place: they need not be returned.
-    - Otherwise the states come first, in the order of the parameters.
+    - Otherwise the states come first, in the order of the parameters, or the state alone.
     - ``outputs`` name what else it returns, or all elements, if names of states are among them.
 
     Shapes, dtypes and structures are only checked.
@@ -138,7 +138,7 @@ class ResultRule:
         unknown = next((name for name in nest.leaves(names) if name not in known), "")
         cure = suggestion(unknown, known) if known else ""
         if len(self._returned or ()) < len(old) and (line := self._line(returned, old)):
-            cure = f": name each element, outputs={line}"  # a new object
+            cure = f": name each element, outputs={line}"  # a new object in place of a changed one
         raise ValueError(
             f"outputs must name what {self.step!r} returns beside its states, "
             f"{described(self._engine, tuple(rest))}, got {list(names)}{cure}"
@@ -226,7 +226,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _pairs(names: Names, value: Any) -> Iterator[tuple[str | None, Any]]:
-    """Yield ``names`` with what they name; None as one: a tuple has another length."""
+    """Yield ``names`` with what they name; None where a tuple of names does not fit."""
     if isinstance(names, str):
         yield names, value
     elif not isinstance(value, tuple | list) or len(value) != len(names):

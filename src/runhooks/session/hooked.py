@@ -41,7 +41,7 @@ _log = logging.getLogger("runhooks")
 
 
 class Asked(NamedTuple):
-    """``context`` is None in an off-step."""
+    """A run to come, whose hooks were asked; ``context`` is None in an off-step."""
 
     turn: Turn
     caller: SessionRunArgs
@@ -76,7 +76,7 @@ class HookedSession:
     Attributes:
         runs: The number of runs made, but for those that named their hooks.
         stride: The steps of the last run, and expected of the next.
-        data_end: Why the data have no further element, or None.
+        data_end: Why the data have no further element, or None. Another run is not refused.
         within_step: Whether the last run was a part of a step.
         repeat: The turn that ``again`` can make, or None.
         saved_in: The last run that was fed and saved a checkpoint since ``should_stop()``, or None.
@@ -160,7 +160,7 @@ class HookedSession:
         self._wake({it: held[it] for it in self._hooks if it in held})
 
     def withdraw_stop(self) -> None:
-        """The ranks stop together, later."""
+        """Forget that a hook has asked to stop: the ranks stop together, later."""
         self.stop_reason = self.data_end = None
         self.repeat = None
 
@@ -236,7 +236,7 @@ class HookedSession:
         )
         part = turns.part
         if part is StepPart.NONE and self.within_step:
-            part = StepPart.PART
+            part = StepPart.PART  # a run beside the step does not end it
         step = (self._raw.global_step or 0) + (self.stride if part is StepPart.WHOLE else 0)
         due: Hooks = ()
         with self._lock:
@@ -492,7 +492,7 @@ class HookedSession:
             if find:
                 self.repeat = None
                 if self.due.find(hook for hook in self._hooks if hook.watched is None):
-                    self.wake()
+                    self.wake()  # on all ranks alike, without a decision
 
     def _expect(self, turn: Turn, caller: SessionRunArgs, run: PreparedRun | None) -> None:
         with self._lock:
@@ -500,7 +500,7 @@ class HookedSession:
             if run is None or caller.options is not None or not turn.recurs():
                 return
             if self.stop_reason is not None or (self._iteration.is_open and self._held_back):
-                return  # or the first run after the iteration has other hooks
+                return  # a stop was asked for, or the first run after the iteration has other hooks
             if run.steps != self.stride and (run.steps or self.due.step != math.inf):
                 return  # hooks have made steps, or it makes none
             left = self._draws_left() if turn.turns.draws else math.inf

@@ -23,9 +23,9 @@ class Interruption:
     of SIGCHLD raises no more: torch's would break the step because a worker of a loader has got the
     signal too.
 
-    Only in the main thread, not in a forked child. Several may be left in any order and thread: a
-    handler still installed then does what the one before it would have done. One is left as well
-    when the object of the method is gone.
+    It acts only in the main thread, not in a forked child. Several may be left in any order and
+    thread: a handler still installed then does what the one before it would have done. One is left
+    as well when the object of the method is gone.
     """
 
     def __init__(self, on_interrupt: Callable[[int], object]) -> None:

@@ -29,7 +29,7 @@ from runhooks.stores.interruption import forget_interrupt
 
 
 class StepContext(NamedTuple):
-    """What a step function gets: ``session`` is the raw one."""
+    """What a step function gets; ``session`` is the raw session."""
 
     session: RawSession
     run_with_hooks: Callable[..., Any]
@@ -219,7 +219,7 @@ class MonitoredSession(CallableRuns):
         return self._call(lambda live: step_fn(StepContext(live.raw, partial(self._run_in, live))))
 
     def should_stop(self) -> bool:
-        """Return whether the loop should end; not in an ``iteration()``."""
+        """Return whether the loop should end; always False in an ``iteration()``."""
         self._tests_stop = True
         if self._iteration.is_open:
             return False
@@ -231,7 +231,7 @@ class MonitoredSession(CallableRuns):
 
     @contextmanager
     def iteration(self) -> Iterator[None]:
-        """Return a context for the runs of one iteration of the loop: a whole, or not at all.
+        """Return a context for the runs of one iteration of the loop: all of them, or none.
 
         Checkpoints, evaluations and stops wait for its end (``docs/epochs.md``). A session lost
         inside is not replaced.

@@ -119,11 +119,11 @@ class RecoverableSession:
     def should_stop(self) -> bool:
         with self._changed:
             if self._replacer not in (None, threading.get_ident()):
-                return self._is_waited_for()
+                return self._is_waited_for()  # only the threads of the lost one should stop
         try:
             return bool(self.call(_should_stop))
         except Exception:
-            if self.session is None:
+            if self.session is None:  # nothing to close
                 raise
             return True
 

@@ -156,7 +156,7 @@ class SessionCreator(ABC):
     The graph is final if ``create_session`` finalizes a scaffold.
     """
 
-    #: Asked when the monitored session is to stop, to which ``create_session`` listens.
+    #: Asked when the monitored session is to stop; a long ``create_session`` listens to it.
     stop_request = StopRequest()
 
     #: Whether this process is the chief, or does not say so: of several ranks one is.

@@ -84,7 +84,8 @@ class Session(RawSession):
     ) -> Any:
         """Compute ``fetches`` and return their values in the same structure.
 
-        A run is a transaction. Values of the jax engine stay on their device until they are read.
+        A run is a transaction: it reads variables as they were before it, and all its assignments
+        land together, or none. Values of the jax engine stay on their device until they are read.
 
         Args:
             fetches: A tensor, variable, operation (its value is None) or name, or any nesting of

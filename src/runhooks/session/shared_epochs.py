@@ -30,7 +30,7 @@ class SharedEpochs:
         self._decisions = decisions
         self._exchange = exchange = group.exchange
         self._place: tuple[int, bool] | None = None
-        self._told = self._alike = 0  # epochs: by this rank, by all
+        self._told = self._alike = 0  # epochs that this rank has told of, and all have
         # By number and rank, known to rank 0: epoch, length, drawn, run.
         self._of_ranks: defaultdict[int, dict[int, tuple[int, ...]]] = defaultdict(dict)
         exchange.handle(_BEGINS, self._take)

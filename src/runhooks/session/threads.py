@@ -175,7 +175,7 @@ class Coordinator:
 
 
 def _reason(thread: threading.Thread, error: BaseException | None) -> str:
-    """Note the thread on ``error`` too, if that is a failure of another than the main one."""
+    """Return why ``thread`` asks to stop; note a failure of any but the main one on ``error``."""
     name = f"the thread {thread.name!r}"
     if error is None:
         return f"{name} asked the coordinator to stop"

@@ -91,7 +91,7 @@ class CallerTurns:
 
 
 class Turn:
-    """Serves all callers that ask for the same; without ``hooks`` it is an off-step.
+    """A run with ``hooks``, for all callers that ask for the same; without, it is an off-step.
 
     Attributes:
         parties: Hooks whose requests are answered, each by one item of the result.
