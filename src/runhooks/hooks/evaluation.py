@@ -119,8 +119,8 @@ class EvaluationHook(EvaluatingHook):
             parameter of the test step, or metrics need a training step of ``rh.torch``. In
             ``begin`` or the first evaluation: if another hook acts on a metric that there is not.
             In an evaluation: if it draws from an input of the training or changes a saved variable
-            (in place, as in PyTorch, is not noticed), or if metrics of a dict are not single
-            numbers. In a step: if it is to fetch an output of the test step.
+            (a change in place, as in PyTorch, is not noticed), or if metrics of a dict are not
+            single numbers. In a step: if it is to fetch an output of the test step.
         TypeError: If ``test_step`` is neither a function nor a dict; in ``begin``, if a metric of
             the dict has no value.
         RuntimeError: In an evaluation: if the data are empty.

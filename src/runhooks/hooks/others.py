@@ -236,7 +236,7 @@ class GlobalStepWaiterHook(TensorFlowHook):
 class SavedStateHook(SessionRunHook):
     """Saves the state of objects outside the graph, and restores it when a run resumes.
 
-    An object that is not in the checkpoint stays as it is.
+    Inputs of the graph need no hook. An object that is not in the checkpoint stays as it is.
 
         loop = {"best": 0.0, "rate": 20.0}
         hooks = [rh.SavedStateHook(loop=loop, noise=np.random.default_rng(0))]
