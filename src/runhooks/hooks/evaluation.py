@@ -82,8 +82,9 @@ class Streamed(NamedTuple):
 class EvaluationHook(EvaluatingHook):
     """Evaluates during training: calls a test step with test data, and writes the mean metrics.
 
-    ``docs/evaluation.md`` says what the test step gets and what becomes of its results. The
-    session's other hooks are not called in an evaluation.
+    ``docs/evaluation.md`` says what the test step gets and what becomes of its results. At the end,
+    it evaluates only with ``Trigger(at_end=True)``. The session's other hooks are not called in an
+    evaluation.
 
         test = rh.EvaluationHook(test_step, test_loader, every_n_epochs=1, output_dir="runs/a/test")
         hooks = [test, rh.stop_if_no_increase_hook(test.metric("accuracy"), patience=5)]

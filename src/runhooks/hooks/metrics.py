@@ -164,7 +164,10 @@ class EvaluatingHook(TimedHook):
 
     @property
     def last_metrics(self) -> Mapping[str, float]:
-        """The metrics of the last evaluation, in a resumed session, too; NaN if a stop ended it."""
+        """The metrics of the last evaluation, in a resumed session, too; empty if there was none.
+
+        Each is NaN if a stop has ended that evaluation, until a resumed session has repeated it.
+        """
         found = self.metrics_by_step()
         last = found[max(found)] if found else {}
         if self._dropped_at is None:

@@ -245,7 +245,8 @@ class SavedStateHook(SessionRunHook):
         **objects: By name in checkpoints, each name once in all such hooks: anything with
             ``state_dict`` and ``load_state_dict``; a dict or a ``SimpleNamespace`` of numbers,
             texts, arrays and containers of these, replaced in place; a random generator of NumPy or
-            ``random.Random``; or the modules ``numpy.random`` and ``random``.
+            ``random.Random``; or the modules ``numpy.random`` and ``random``, for their global
+            generators.
 
     Raises:
         TypeError: For any other object.

@@ -395,6 +395,7 @@ class SummaryWriter(ClosedAtEnd):
 
         ``mat``: ``[N, dimensions]``. ``metadata``: a label for each, or several, which
         ``metadata_header`` names. ``label_img``: ``[N, 1 or 3 channels, height, width]``.
+        ``tag``: the name.
         """
         step = str(0 if global_step is None else global_step).zfill(5)
         folder = f"{step}/{''.join(_ENCODED.get(letter, letter) for letter in tag)}"
