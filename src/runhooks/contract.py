@@ -58,7 +58,8 @@ class SessionRunArgs(NamedTuple):
     """The request of a hook, or of the caller.
 
     Attributes:
-        fetches: A tensor, operation, variable or name, or lists, tuples and dicts of these.
+        fetches: A tensor, operation, variable or name, or any nesting of lists, tuples, named
+            tuples and dicts of these.
         feed_dict: Values by tensor, or None.
         options: The framework's run options, or None.
     """
@@ -89,7 +90,8 @@ class SessionRunContext:
         original_args: The request of the caller of ``run``.
         session: The raw session: a run on it calls no hook.
         next_step: The global step expected after this run: as many more as the previous run made,
-            at first 1. None: unknown. Not in TensorFlow's context.
+            at first 1; the current step if this run makes none. None: unknown. Not in TensorFlow's
+            context.
         stop_requested: Whether a hook has asked to stop in this run.
         stop_reason: Why, if it said so.
     """
@@ -142,8 +144,8 @@ class SessionRunHook:
     #: ``Timer`` follows the clock of the chief.
     runs_on: str = "all"
 
-    #: Whether all ranks call a hook of the ``"chief"`` where each holds a part of the model. It
-    #: writes on the chief alone.
+    #: Whether all ranks call a hook of the ``"chief"`` where each holds a part of the model, so
+    #: that all read what is asked for. It writes on the chief alone.
     asks_on_all: ClassVar[bool] = False
 
     #: Its name in messages and checkpoints. None: that of its class, with ``_1`` for a second one.
@@ -152,7 +154,8 @@ class SessionRunHook:
     #: A dict that gets the seconds that each hook takes, by its name. None: nothing is measured.
     hook_secs: dict[str, float] | None = None
 
-    #: Objects by name, with ``state_dict`` and ``load_state_dict``, to be saved in its place.
+    #: Objects by name, with ``state_dict`` and ``load_state_dict``, to be saved in its place. None:
+    #: the hook itself.
     saved_objects: Mapping[str, Any] | None = None
 
     def begin(self) -> None:
@@ -179,7 +182,10 @@ class SessionRunHook:
         """Called once when the loop has ended normally; ``session`` can still run."""
 
     def on_exception(self, session: RawSession | None, exception: BaseException) -> None:
-        """Called instead of ``end``; ``session`` is None if none was created or it is lost."""
+        """Called instead of ``end`` if the loop ends with ``exception``.
+
+        ``session`` is None if none was created or it is lost.
+        """
 
     def next_due(self) -> Due | None:
         """Return when this hook next has something to do; None, the default, means every run.
@@ -274,6 +280,7 @@ class Snapshot(NamedTuple):
     metrics: Mapping[str, float] = MappingProxyType({})
 
     def only(self, variables: Collection[str]) -> Snapshot:
+        """Return the same with the arrays of ``variables`` alone."""
         below = tuple(f"{name}/" for name in variables)
         kept = {key: it for key, it in self.arrays.items() if f"{key}/".startswith(below)}
         return self._replace(arrays=kept)
@@ -373,7 +380,7 @@ class RawSession(CallableRuns):
         changes: The number of those that may have changed a variable; 0: unknown.
         input_secs: The seconds spent waiting for inputs, since ``time_inputs()``.
         non_training_secs: Those spent on evaluations and the like, which add them.
-        input_error: That by which an input has ended a run before it changed anything.
+        input_error: The error by which an input has ended a run before it changed anything.
         checkpoint_metrics: The metrics of ``checkpoint``, by name.
         state_error: Why its state is not saved, such as a NaN in it.
         ended_apart: Whether its ranks have ended at different global steps; known before ``end``.
@@ -464,7 +471,7 @@ class RawSession(CallableRuns):
         return nullcontext()
 
     def refresh_step(self) -> int | None:
-        """Return the global step, which other processes may have made; may cost a run."""
+        """Return the global step, also if others have increased it; may cost a run."""
         return self.global_step
 
     def wait(self) -> None:
@@ -542,9 +549,10 @@ class RawSession(CallableRuns):
         raise NotImplementedError
 
     def substituted(self, places: Mapping[str, str]) -> AbstractContextManager[None]:
-        """Put values in the places of others inside the ``with`` block.
+        """Put values in the places of others inside the ``with`` block; then all is as before.
 
-        ``{"state/params": "ema/state/params"}`` puts averages in the place of parameters.
+        ``{"state/params": "ema/state/params"}`` puts averages in the place of parameters, whose
+        structure and shapes they must have.
         ValueError as in ``assign``.
         """
         raise NotImplementedError

@@ -30,8 +30,8 @@ _PLACES = ("\t [[", "Recent warning", "Original stack", "Traceback")
 class OpError(Exception):
     """An error from a run, a file or another process.
 
-    Created as ``OpError(message)`` or ``OpError(node_def, op, message)``. ``path`` is the file or
-    directory that it is about, or None.
+    Created as ``OpError(message)`` or ``OpError(node_def, op, message)``. Attributes are these, and
+    ``path``, the file or directory that it is about; each but ``message`` may be None.
     """
 
     def __init__(self, *args: Any, path: str | None = None) -> None:
@@ -89,7 +89,7 @@ class NotFoundError(OpError):
 
 
 class PeerFailedError(OpError):
-    """Another ``rank`` has failed, by ``cause``, so this one ends as well."""
+    """Another ``rank`` has failed, so this one ends as well; ``cause`` is its error, in words."""
 
     def __init__(self, rank: int, cause: str) -> None:
         super().__init__(f"rank {rank} of this training has failed: {cause}")
@@ -138,7 +138,10 @@ def add_note(error: BaseException, text: str) -> None:
 
 
 def described(error: BaseException) -> str:
-    """Return ``repr(error)``; where that is empty, as in TensorFlow, type and message."""
+    """Return ``repr(error)``; where that is empty, as in TensorFlow, type and message.
+
+    Never raises, nor does ``cause``.
+    """
     try:
         if error.args or not str(error):
             return repr(error)

@@ -42,7 +42,7 @@ class EpochsDone(Protocol):
     """How many epochs a session has trained on: ``session.epochs``."""
 
     def done_at(self, step: int) -> Fraction:
-        """Return them at ``step``: the present one, or that after the next run."""
+        """Return how many at ``step``: the present one, or that after the next run."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,10 @@ def _check_epochs(name: str, value: float | None) -> None:
 
 
 class Timer:
-    """Follows ``trigger``, also an attribute; ``docs/write-a-hook.md`` has examples."""
+    """Follows a trigger from step to step, for your own hooks.
+
+    ``trigger`` is an attribute, too. ``docs/write-a-hook.md`` has examples.
+    """
 
     def __init__(self, trigger: Trigger) -> None:
         self.trigger = trigger
@@ -137,7 +140,10 @@ class Timer:
         return step >= self._next_step() or self._secs_have_passed()
 
     def update_last_triggered_step(self, step: int) -> tuple[float | None, int | None]:
-        """Note that ``step`` triggers; return seconds and steps since the last time, if any."""
+        """Note that ``step`` triggers; return the seconds and steps since the last time.
+
+        They are None the first time.
+        """
         now, wall = clock.hook_times()
         elapsed: tuple[float | None, int | None] = None, None
         if self._last_step is not None:
@@ -234,7 +240,8 @@ class FirstStepTimer(Timer):
 class SecondOrStepTimer(FirstStepTimer):
     """A timer that triggers at the first step, then every n steps or seconds, as in TensorFlow.
 
-    ValueError if both or neither are given, for steps below 1 and seconds below 0.
+    ``every_secs=0``: at every step. ValueError if both or neither are given, for steps below 1 and
+    seconds below 0.
     """
 
     def __init__(self, every_secs: float | None = None, every_steps: int | None = None) -> None:

@@ -32,7 +32,7 @@ from runhooks.trigger import Due, Timer, no_epochs
 
 
 def required_global_step(hook: SessionRunHook) -> Variable:
-    """Return that of the default graph; RuntimeError if it has none."""
+    """Return the global step of the default graph; RuntimeError if it has none."""
     global_step = get_global_step()
     if global_step is None:
         cure = "call train.get_or_create_global_step() before the session is made"

@@ -55,7 +55,7 @@ class CheckpointSaverListener:
 
 
 class _Save(NamedTuple):
-    """A save that listeners have not been told of."""
+    """A save that listeners have not been told of; ``background`` is None if it is done."""
 
     step: int
     path: str
@@ -317,7 +317,10 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
         return {rule.name: float(rule.metric.by_step()[step]) for rule in rules}
 
     def _is_saved(self, session: RawSession, step: int) -> bool:
-        """Return whether it is saved, with the metrics by which it is among the best."""
+        """Return whether it is saved, with the metrics by which it is among the best.
+
+        An evaluation at the end, or one that a resumed session repeats, comes after the save.
+        """
         raw = session_of(session)
         if not raw.is_saved_as(self._path(step)):
             return False

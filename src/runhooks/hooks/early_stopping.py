@@ -201,9 +201,9 @@ _RUN_EVERY_SECS = DefaultSecs(60.0)
 
 
 class EarlyStoppingHook(TimedHook):
-    """Asks to stop once ``should_stop()`` is true; by default, after each evaluation of ``metric``.
+    """Asks to stop once ``should_stop()`` is true.
 
-    It is then due when a session opens, too.
+    Without a cadence it is due whenever ``metric`` is evaluated, and when a session opens.
     """
 
     def __init__(
@@ -361,8 +361,8 @@ def stop_if_no_increase_hook(
 
     It stops when an evaluation is ``max_steps_without_increase`` global steps or more after the one
     that found the highest value; or, with ``patience=5``, when more than 5 evaluations in a row
-    have found no higher one. Exactly one of the two is given. NaN counts as no increase. All other
-    arguments are those of ``stop_if_higher_hook``.
+    have found no higher one. Exactly one of the two is given. NaN, even the first value, counts as
+    no increase. All other arguments are those of ``stop_if_higher_hook``.
 
         accuracy = evaluation.metric("accuracy")
         hook = rh.stop_if_no_increase_hook(accuracy, patience=5)

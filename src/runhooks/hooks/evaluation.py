@@ -82,8 +82,9 @@ class Streamed(NamedTuple):
 class EvaluationHook(EvaluatingHook):
     """Evaluates during training: calls a test step with test data, and writes the mean metrics.
 
-    ``docs/evaluation.md`` says what the test step gets and what becomes of its results. The
-    session's other hooks are not called in an evaluation.
+    ``docs/evaluation.md`` says what the test step gets and what becomes of its results. At the end,
+    it evaluates only with ``Trigger(at_end=True)``. The session's other hooks are not called in an
+    evaluation.
 
         test = rh.EvaluationHook(test_step, test_loader, every_n_epochs=1, output_dir="runs/a/test")
         hooks = [test, rh.stop_if_no_increase_hook(test.metric("accuracy"), patience=5)]
@@ -119,8 +120,8 @@ class EvaluationHook(EvaluatingHook):
             parameter of the test step, or metrics need a training step of ``rh.torch``. In
             ``begin`` or the first evaluation: if another hook acts on a metric that there is not.
             In an evaluation: if it draws from an input of the training or changes a saved variable
-            (in place, as in PyTorch, is not noticed), or if metrics of a dict are not single
-            numbers. In a step: if it is to fetch an output of the test step.
+            (a change in place, as in PyTorch, is not noticed), or if metrics of a dict are not
+            single numbers. In a step: if it is to fetch an output of the test step.
         TypeError: If ``test_step`` is neither a function nor a dict; in ``begin``, if a metric of
             the dict has no value.
         RuntimeError: In an evaluation: if the data are empty.

@@ -85,7 +85,7 @@ class LoggingTensorHook(TensorFlowHook):
         self._iter_count = 0  # the number of the run, or the global step
         self._announced: int | None = None  # the run in which the hook is due
         self._logged_step: int | None = None
-        self._has_line = False  # of this process
+        self._has_line = False  # of this process: the time since another's line tells nothing
         self._steps_per_run = 1.0  # above 1 if a run makes several, or other workers some
 
     def begin(self) -> None:
@@ -108,7 +108,7 @@ class LoggingTensorHook(TensorFlowHook):
             if step < last_step:
                 self._start_over()
             elif self._timer.trigger.every_steps is not None:
-                # Nobody counted the runs before the checkpoint.
+                # Nobody counted the runs that the hook slept through before the checkpoint.
                 runs_since = round((step - last_step) / self._steps_per_run)
                 last_run = self._timer.last_triggered_step()
                 if last_run is None:

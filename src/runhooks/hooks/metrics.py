@@ -53,7 +53,10 @@ class EvaluationMetric:
         return f"<EvaluationMetric {self.name!r} of {self.evaluation.title}>"
 
     def by_step(self) -> dict[int, float]:
-        """Return its values by global step, in order; ValueError as ``last``."""
+        """Return its values by global step, in order.
+
+        ValueError if the last evaluation has found only other metrics.
+        """
         found = self.evaluation.metrics_by_step()
         if self.evaluation.evaluated_step is not None:
             self.last()
@@ -101,7 +104,7 @@ class EvaluationTimer(Timer):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
-        self._seen = None  # it may have made up an evaluation that a stop had ended
+        self._seen = None  # the hook may have made up an evaluation that a stop had ended
 
 
 def number(label: str, value: Any) -> float:
@@ -161,7 +164,10 @@ class EvaluatingHook(TimedHook):
 
     @property
     def last_metrics(self) -> Mapping[str, float]:
-        """The metrics of the last evaluation, in a resumed session, too; NaN if a stop ended it."""
+        """The metrics of the last evaluation, in a resumed session, too; empty if there was none.
+
+        Each is NaN if a stop has ended that evaluation, until a resumed session has repeated it.
+        """
         found = self.metrics_by_step()
         last = found[max(found)] if found else {}
         if self._dropped_at is None:
@@ -349,8 +355,8 @@ class ReduceOnPlateauHook(MetricHook):
             or a tensor or its name, a single number.
         learning_rate: Its name in checkpoints, for which ``docs/evaluation.md`` has a table.
         mode: ``"min"`` if a lower metric is better, ``"max"`` if a higher one is.
-        factor: Below 1.
-        patience: How many values in a row may fail to improve.
+        factor: What the rate is multiplied by; below 1.
+        patience: How many values in a row may fail to improve before the rate is reduced.
         threshold: How much better than the best a value must be.
         threshold_mode: ``"rel"``: a fraction of the best; ``"abs"``: a difference.
         cooldown: How many values to ignore after a reduction.
@@ -361,8 +367,8 @@ class ReduceOnPlateauHook(MetricHook):
         hook_name: As in ``SessionRunHook``.
 
     Raises:
-        ValueError: For a number out of its range, a tensor without one cadence, a metric with one;
-            when a session opens, if nothing is called ``learning_rate``.
+        ValueError: For a number out of its range, a tensor without exactly one cadence, or a metric
+            with one; when a session opens, if nothing is called ``learning_rate``.
     """
 
     def __init__(

@@ -236,7 +236,7 @@ class GlobalStepWaiterHook(TensorFlowHook):
 class SavedStateHook(SessionRunHook):
     """Saves the state of objects outside the graph, and restores it when a run resumes.
 
-    An object that is not in the checkpoint stays as it is.
+    Inputs of the graph need no hook. An object that is not in the checkpoint stays as it is.
 
         loop = {"best": 0.0, "rate": 20.0}
         hooks = [rh.SavedStateHook(loop=loop, noise=np.random.default_rng(0))]
@@ -245,7 +245,8 @@ class SavedStateHook(SessionRunHook):
         **objects: By name in checkpoints, each name once in all such hooks: anything with
             ``state_dict`` and ``load_state_dict``; a dict or a ``SimpleNamespace`` of numbers,
             texts, arrays and containers of these, replaced in place; a random generator of NumPy or
-            ``random.Random``; or the modules ``numpy.random`` and ``random``.
+            ``random.Random``; or the modules ``numpy.random`` and ``random``, for their global
+            generators.
 
     Raises:
         TypeError: For any other object.

@@ -46,9 +46,9 @@ class ProfilerHook(TimedHook, TensorFlowHook):
     - TensorFlow: ``timeline-<step>.json`` for each step, for Perfetto or chrome://tracing; and run
       metadata in the event file of the directory.
 
-    The hook waits for the device before and after a profile. The first step of a session, which
-    compiles, is profiled only if the ``on_steps`` of a trigger name it. A profiler that fails
-    causes a warning.
+    The hook waits for the device before and after, so a profile has all work of these steps and no
+    other. The first step of a session, which compiles, is profiled only if the ``on_steps`` of a
+    trigger name it. A profiler that fails causes a warning.
 
         trigger = rh.Trigger(on_steps=[100])
         hooks = [rh.ProfilerHook(output_dir="runs/a", num_steps=5, trigger=trigger)]
@@ -217,7 +217,7 @@ class ProfilerHook(TimedHook, TensorFlowHook):
         return self._temporary
 
     def _published(self, written: Path) -> str:
-        """Return where ``written``, in that folder, is in the end."""
+        """Return where ``written``, in the made folder, is in the end."""
         temporary = self._temporary
         if temporary is None:
             return str(written)

@@ -45,10 +45,10 @@ class Display(logging.Handler):
     def show(self, line: str) -> None:
         if self._is_terminal:
             handlers = logging.getLogger().handlers
-            # The only handler would disable logging's last resort.
+            # As the only one, it would disable logging's last resort, which shows warnings.
             if handlers and self not in handlers:
                 handlers.insert(0, self)
-            # A line that wraps cannot be written over; some wrap in the last column.
+            # A line that wraps cannot be written over; some terminals wrap in the last column.
             width = shutil.get_terminal_size().columns - 1
             line = f"\r{line[:width]}\x1b[K"
         self._stream.write(line if self._is_terminal else f"{line}\n")

@@ -72,6 +72,8 @@ class MeasuringHook(PeriodicHook):
 
 
 class Window(NamedTuple):
+    """Steps, the seconds that they took, and those of these spent on training."""
+
     steps: int
     secs: float
     training_secs: float

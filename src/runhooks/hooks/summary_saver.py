@@ -138,7 +138,10 @@ class SummarySaverHook(TimedHook, SummaryWritingHook):
 
 
 def summaries_of(graph: BaseGraph, summary_op: Any) -> list[Any]:
-    """Return the summaries, and leave them out of all others; ValueError if one is none."""
+    """Return the summaries that a hook was given; ``merge_all`` then leaves them out.
+
+    ValueError if one is no summary.
+    """
     found = _listed(summary_op)
     for summary in found:
         if graph.is_value(summary):

@@ -394,7 +394,7 @@ class _WandbRun(PointSink):
         if not hasattr(run, "define_metric"):
             raise TypeError(f"run must be what wandb.init returned, got {run!r}")
         self._wandb = _optional("wandb", "wandb")
-        _optional("PIL", "pillow")
+        _optional("PIL", "pillow")  # for wandb.Image
         self._run = run
         self.name = f"the run {run.name!r} of Weights & Biases"
         run.define_metric(_STEP, hidden=True)
@@ -459,7 +459,7 @@ def _rows(points: Sequence[SummaryPoint]) -> Iterator[_Row]:
 
 
 def _bins(histogram: Histogram, most: int) -> tuple[list[float], list[float]]:
-    """Return at most ``most`` counts, and one more edges."""
+    """Return at most ``most`` counts, and their edges, one more."""
     if not histogram.num:
         return [0.0], [0.0, 0.0]
     counts, limits = fewer(histogram.counts, histogram.limits, most)

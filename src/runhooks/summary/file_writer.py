@@ -127,11 +127,13 @@ class FileWriter(QueuedWriter):
     unless it is the first. If the file is deleted, calls raise FileNotFoundError until ``reopen``.
 
     Any thread or signal handler may call any method. In a forked child, or where it is unpickled,
-    the writer makes another file. A child that ends with ``os._exit`` has to flush first. SIGTERM,
-    without a handler, first writes what was added, for at most 5 seconds.
+    the writer makes another file. A child that ends with ``os._exit`` has to flush first; those of
+    ``multiprocessing`` that end by themselves do so. SIGTERM, without a handler, first writes what
+    was added, for at most 5 seconds.
 
     Args:
-        logdir: The directory, created if missing, or a URL, such as ``s3://bucket/run``.
+        logdir: The directory, which may begin with ``~`` and is created if missing; or a URL, such
+            as ``s3://bucket/run``.
         graph: A graph of runhooks or TensorFlow, or a ``GraphDef``, to write first.
         max_queue: How many events, such as scalars, may wait to be written.
         flush_secs: In a store, events are written after this; in a file, after 0.2 seconds, or at
@@ -140,7 +142,7 @@ class FileWriter(QueuedWriter):
         filename_suffix: The end of the file's name.
         session: Ignored, for TensorFlow's programs.
         on_full: What a call does when ``max_queue`` events wait, or 256 MB of arrays: ``"wait"``,
-            ``"raise"`` ``queue.Full``, or ``"drop"`` its event and count it.
+            ``"raise"`` ``queue.Full``, or ``"drop"`` its event and count it in ``dropped``.
 
     Raises:
         OSError: No file can be created in ``logdir``.
@@ -243,7 +245,8 @@ class FileWriter(QueuedWriter):
     ) -> None:
         """Add a ``RunMetadata`` of TensorFlow, or its bytes, for TensorBoard's graph tab.
 
-        Of several with a ``tag``, TensorBoard shows the last. Raises TypeError or ValueError.
+        Of several with a ``tag``, TensorBoard shows the last. Raises TypeError or ValueError
+        for anything else.
         """
         encoded = serialized(run_metadata, "run_metadata must be a message or the bytes of one")
         record = proto.text_field(1, checked_tag(tag)) + proto.bytes_field(2, encoded)
@@ -287,7 +290,7 @@ def encode_graph(graph: AnyGraph | None) -> bytes:
 
     Raises:
         TypeError: It is not a graph.
-        ValueError: It is other bytes.
+        ValueError: It is bytes, but not of a ``GraphDef``.
     """
     as_graph_def = getattr(graph, "as_graph_def", None)
     message: Any = graph if as_graph_def is None else as_graph_def(add_shapes=True)
@@ -403,7 +406,7 @@ class FileWriterCache:
 
     @classmethod
     def get(cls, logdir: str | os.PathLike[str]) -> FileWriter:
-        """Return the writer of ``logdir``, or on ranks but the chief of ``rank-1`` and so on in it.
+        """Return the writer of ``logdir``; on ranks but the chief, of ``rank-1`` and so on in it.
 
         If it was closed, or its file deleted, it continues in a new one. Raises OSError if none can
         be made.

@@ -80,7 +80,7 @@ def image_value(tag: str, images: Any, max_outputs: int = 3) -> Value:
         max_outputs: At least 1.
 
     Raises:
-        ValueError, TypeError: ``images`` has another shape or dtype.
+        ValueError, TypeError: ``images`` has another shape or dtype, or ``max_outputs`` is below 1.
     """
     arguments.whole(max_outputs=max_outputs)
     kept = keep(f"image summary {tag!r}", images, _check_images)
@@ -219,7 +219,10 @@ def _range(numbers: NDArray[Any]) -> tuple[float, float]:
 
 
 def in_rows(images: NDArray[Any], columns: int, least: int = 0) -> NDArray[Any]:
-    """Return ``[N, height, width, C]`` as one image, with black ones if ``least`` is above N."""
+    """Return ``[N, height, width, C]`` as one image, ``columns`` in a row.
+
+    Black ones are added if N is below ``least``.
+    """
     count, height, width, channels = images.shape
     rows = -(-max(count, least) // columns)
     canvas = np.zeros((rows * columns, height, width, channels), images.dtype)

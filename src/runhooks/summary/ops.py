@@ -46,7 +46,7 @@ def _graph_of(value: Any) -> Graph:
 
 
 def _single(kind: str, name: str, value: Any) -> Any:
-    """Return ``value``, or the tensor that it names, or if it is None, ``name``."""
+    """Return ``value``, or the tensor that it names; if it is None, the tensor called ``name``."""
     what = _what(kind, name)
     if value is None and kind not in ("audio", "text"):
         value = name
@@ -132,7 +132,8 @@ def _summary_op(
 ) -> Tensor:
     """Add an operation that gives the summary of ``make(tag, value)``.
 
-    With a ``family``, the tag is ``family/name``, and again ``family`` in front of the scope.
+    The tag is ``name`` under the name scope, made unique; with a ``family``,
+    ``family/scope/family/name``.
     """
     if collections is not None and (
         isinstance(collections, str) or not isinstance(collections, Iterable)

@@ -118,7 +118,8 @@ def hparams_values(
             hyperparameters and metrics, and no others of any run.
 
     Raises:
-        TypeError: One is no dict by str, a metric no number, or a domain no list.
+        TypeError: One is not a dict with names that are str, a metric is not a number, or a domain
+            is not a list.
         ValueError: A metric is not of size 1, or a domain is of no hyperparameter.
     """
     _check_names("hparams", hparams)

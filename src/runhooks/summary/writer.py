@@ -67,9 +67,9 @@ class ClosedAtEnd(ABC):
 
 
 class GraphLike(Protocol):
-    """Lists operations with ``name``, ``type``, ``control_inputs`` and ``inputs``.
+    """Anything that lists operations with ``name``, ``type``, ``inputs`` and ``control_inputs``.
 
-    The latter are tensors with names such as ``"loss:0"``.
+    ``inputs`` are tensors, with names such as ``"loss:0"``.
     """
 
     def get_operations(self) -> Iterable[Any]: ...

@@ -105,7 +105,8 @@ class TensorEvent(NamedTuple):
 
 _FLOAT, _DOUBLE = 1, 2
 
-# Kinds of ``events.read``. Of the plugin of that name, they are tensors.
+# Types of data, and their kinds for ``events.read``. If the tag belongs to the plugin of that name,
+# they were written as tensors.
 _KINDS = {"images": "image", "audio": "audio", "histograms": "histogram", "scalars": "scalar"}
 _TENSORS = "tensors"
 

@@ -251,7 +251,7 @@ def create_default_writer(
 
     Args:
         logdir: The directory of the event file; None: only log.
-        just_logging: As on ranks but the first.
+        just_logging: Whether to only log, as on ranks but the first.
         asynchronous: Whether to log in a thread, which waits for the numbers.
         collection: A directory in ``logdir``, also named in log lines.
     """

@@ -355,7 +355,7 @@ class SummaryWriter(ClosedAtEnd):
     def add_custom_scalars_marginchart(
         self, tags: Sequence[str], category: str = "default", title: str = "untitled"
     ) -> None:
-        """Add a layout with one chart, of a line in a band: ``[value, lower, upper]``."""
+        """Add a layout with one chart, of a line in a band: ``tags`` are value, lower and upper."""
         self.add_custom_scalars({category: {title: ["Margin", tags]}})
 
     def add_hparams(
@@ -370,8 +370,8 @@ class SummaryWriter(ClosedAtEnd):
     ) -> None:
         """Add hyperparameters and metrics by name, as for ``summary.hparams_values``.
 
-        Hyperparameters are bools, numbers or strs; metrics, numbers. They go to a sub-run:
-        ``run_name`` (tensorboardX: ``name``), else the time.
+        Hyperparameters are bools, numbers or strs; metrics, numbers, written at ``global_step``.
+        They go to a sub-run: ``run_name`` (tensorboardX: ``name``), else the time.
         """
         values = hparams_values(hparam_dict, metric_dict, hparam_domain_discrete)
         step, wall_time = step_and_time(global_step, None)
@@ -395,6 +395,7 @@ class SummaryWriter(ClosedAtEnd):
 
         ``mat``: ``[N, dimensions]``. ``metadata``: a label for each, or several, which
         ``metadata_header`` names. ``label_img``: ``[N, 1 or 3 channels, height, width]``.
+        ``tag``: the name.
         """
         step = str(0 if global_step is None else global_step).zfill(5)
         folder = f"{step}/{''.join(_ENCODED.get(letter, letter) for letter in tag)}"
