@@ -12,7 +12,6 @@ from runhooks.graph.build import call, get_global_step, update
 from runhooks.graph.engine import Engine
 from runhooks.graph.graph import Graph, own_graph
 from runhooks.graph.nodes import LATEST, Effect, Operation, Tensor, Variable, cleaned_name
-from runhooks.graph.plan import needed_for
 from runhooks.ranks import current_group
 from runhooks.trigger import no_epochs
 
@@ -188,16 +187,20 @@ def _tensor(graph: Graph, element: Tensor | str) -> Tensor:
 
 
 def _examples(graph: Graph, value: Tensor) -> Tensor | int:
-    needed = needed_for(graph, value)  # all but placeholders
+    needed: set[Operation] = set()
+    waiting = [value.op]
+    while waiting:
+        op = waiting.pop()
+        if op not in needed:
+            needed.add(op)
+            waiting += [tensor.op for tensor in op.inputs]
     data = graph.get_collection(GraphKeys.EPOCH_INPUT)
     is_of_a_step = any(op.effect is Effect.STEP for op in needed)  # one of several may need no data
     if data and (data[0] in needed or not is_of_a_step):
         batch = data[0].outputs
     else:
-        behind = {value}.union(*(op.inputs for op in needed))
-        batch = sorted(
-            (it for it in behind if it.op.type == "Placeholder"), key=lambda it: it.op.number
-        )
+        found = sorted((op for op in needed if op.type == "Placeholder"), key=lambda op: op.number)
+        batch = [op.outputs[0] for op in found]
     examples: Tensor | int = call(graph.engine.examples, *batch, name="examples") if batch else 1
     return examples
 
