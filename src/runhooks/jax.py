@@ -5,7 +5,7 @@ from typing import Any
 
 from runhooks.engines import load_engine
 
-load_engine("jax")  # says what to install
+load_engine("jax")  # says what to install, if it is not
 
 from runhooks.graph.step import StepGraph, step_graph  # noqa: E402
 from runhooks.graph.step_result import Names  # noqa: E402
@@ -29,7 +29,8 @@ def graph(
     return. The arguments are those of ``rh.graph``.
 
     Raises:
-        Exception: As ``rh.graph``, or whatever ``train_step`` raises when it is traced.
+        TypeError, ValueError: As ``rh.graph``.
+        Exception: Whatever ``train_step`` raises when it is traced.
     """
     return step_graph(
         "jax", train_step, outputs, name, data, epochs, state, steps_per_epoch=steps_per_epoch

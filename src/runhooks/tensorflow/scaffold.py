@@ -22,9 +22,9 @@ class Scaffold(scaffold.Scaffold):
 
     @staticmethod
     def default_local_init_op() -> Any:
-        """Return what initializes local variables, tables and local resources.
+        """Return an operation that initializes local variables, tables and local resources.
 
-        It is of TensorFlow's default graph, that of a function too; None outside any graph.
+        It belongs to TensorFlow's default graph, that of a function too; None outside any graph.
         """
         return tf.compat.v1.train.Scaffold.default_local_init_op()
 

@@ -157,7 +157,8 @@ def graph(
             as for ``rh.graph``.
         name: The name of the operation that makes a step and increases the global step.
         data: The source of the parameters of ``fn`` without a default, as for ``rh.inputs``. An
-            element is a tuple in their order, or has their names. None: each is a placeholder.
+            element is a tuple in their order, or has their names. None: each is a placeholder
+            with its name.
         epochs: As for ``rh.inputs``.
         steps_per_epoch: As for ``rh.inputs``.
         device: As for ``Graph``.
@@ -372,7 +373,7 @@ def _checked_names(
 def _called(
     within: Graph, fn: Callable[..., Any], states: Collection[str]
 ) -> tuple[Callable[..., Any], list[inspect.Parameter]]:
-    """Return ``fn`` with its objects bound, and the parameters left, with ``states``."""
+    """Return ``fn`` with its objects bound, and the parameters left, all ``states`` among them."""
     parameters = given_parameters(fn, states)
     for name, parameter in inspect.signature(fn).parameters.items():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
