@@ -45,7 +45,8 @@ def graph(
         **state: As for ``rh.graph``.
 
     Raises:
-        Exception: As ``rh.graph``, or whatever ``train_step`` raises when it is traced.
+        TypeError, ValueError: As ``rh.graph``.
+        Exception: Whatever ``train_step`` raises when it is traced.
     """
     return step_graph(
         "jax", train_step, outputs, name, data, epochs, state, steps_per_epoch=steps_per_epoch

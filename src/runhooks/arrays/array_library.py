@@ -17,7 +17,7 @@ from runhooks.arrays.shards import Array, ArraySource, ShardedArray, read_block
 
 
 def dtype_name(dtype: np.dtype[Any]) -> str | None:
-    """Return a name for ``dtype_named``, or None, as for records."""
+    """Return a name that ``dtype_named`` understands; None, as for records: there is none."""
     for name in (dtype.str, dtype.name):
         with suppress(TypeError, ImportError):
             if dtype_named(name) == dtype:
@@ -26,7 +26,7 @@ def dtype_name(dtype: np.dtype[Any]) -> str | None:
 
 
 def dtype_named(name: str) -> np.dtype[Any]:
-    """Return the dtype of NumPy or ml_dtypes; TypeError if no file can have it."""
+    """Return the dtype of NumPy or ml_dtypes; TypeError if it cannot be in a file."""
     try:
         dtype: np.dtype[Any] = np.dtype(name)
     except TypeError:
@@ -85,8 +85,9 @@ class GeneratorAccess(NamedTuple):
 class ArrayLibrary(ABC):
     """The adapter of one array library, for ``runhooks.arrays.register``.
 
-    A subclass must define ``name`` and ``owns``. The others work for arrays that NumPy can read
-    through ``numpy()``, ``__array__`` or DLPack; override those that the library does better.
+    A subclass must define ``name`` and ``owns``, and ``from_numpy`` to restore arrays. The others
+    work for arrays that NumPy can read through ``numpy()``, ``__array__`` or DLPack; override those
+    that the library does better, as ``examples/engine_mlx.py`` does.
     """
 
     #: Stands in checkpoints for the library; one word.
@@ -99,7 +100,7 @@ class ArrayLibrary(ABC):
     def to_numpy(self, array: Any) -> Array:
         """Return an array of NumPy, which may share the memory of ``array``; waits for the device.
 
-        The dtype is the same, maybe of ml_dtypes.
+        The dtype is the same; bfloat16 and float8 are dtypes of ml_dtypes.
         """
         if callable(getattr(array, "numpy", None)):
             array = array.numpy()
@@ -111,29 +112,29 @@ class ArrayLibrary(ABC):
         """Return a copy of ``array`` as an array of this library.
 
         Args:
-            array: In the ``host_form`` of ``like``.
-            like: An array whose dtype and device the copy gets; None: the dtype of ``array``, the
-                default device.
+            array: What to copy, of the shape and dtype that ``host_form`` gives ``like``.
+            like: An array of this library, whose dtype and device the copy gets; None: the dtype
+                of ``array``, the default device.
         """
         raise NotImplementedError(f"{type(self).__name__} has no from_numpy")
 
     def describes(self, kind: type) -> bool:
-        """Whether ``kind``, such as ``jax.ShapeDtypeStruct``, describes arrays.
+        """Whether ``kind``, such as ``jax.ShapeDtypeStruct``, describes arrays without values.
 
         ``host_form`` and ``place`` then take such a description.
         """
         return False
 
     def place(self, array: Array, like: Any) -> Any:
-        """As ``from_numpy``, but may use the memory of ``array``."""
+        """As ``from_numpy``, but may keep the memory of ``array``, which nothing else uses."""
         return self.from_numpy(array, like)
 
     def flatten(self, tree: Any) -> Flat | None:
-        """Return the leaves of ``tree``, no dict, list or tuple; None: it knows none."""
+        """Return the leaves of ``tree``, no dict, list or tuple; None if its class is not known."""
         return None
 
     def read_file(self, path: Path) -> Any:
-        """Return what a file of the library's own format holds, on the CPU; execute nothing.
+        """Return what a file of the library's own format holds, arrays on the CPU; execute nothing.
 
         Raises:
             ValueError: It is no such file, or damaged.
@@ -189,7 +190,7 @@ class ArrayLibrary(ABC):
         return self.from_numpy(read_block(source, (0,) * len(source.shape), source.shape), like)
 
     def index(self, array: Any) -> Any:
-        """Return ``array``, one integer, as an ``int``; a copy if a device must be waited for.
+        """Return ``array``, one integer, as an ``int``, or a copy if a device must be waited for.
 
         Raises:
             AttributeError, TypeError, ValueError, RuntimeError: It is not a single integer.
@@ -198,7 +199,7 @@ class ArrayLibrary(ABC):
         return operator.index(holder.item())
 
     def number(self, array: Any) -> Any:
-        """As ``index``, for one real number; None if it is, or may be, anything else."""
+        """As ``index``, for one real number; None if ``array`` is, or may be, anything else."""
         return None
 
     def histogram(self, array: Any) -> Any:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-#: One for each upper half of a float32.
+#: How many buckets there are: one for each upper half of a float32.
 BUCKETS = 1 << 16
 
 _BLOCK = 1 << 18
@@ -47,12 +47,12 @@ _bincount = partial(np.bincount, minlength=BUCKETS)
 def histogram_counts(
     values: Any, xp: Any = np, bincount: Callable[[Any], Any] = _bincount
 ) -> HistogramCounts:
-    """Count ``values``, real numbers; as exact as integers and floats of ``xp``.
+    """Count ``values``, real numbers, as exactly as integers and floats of ``xp`` can.
 
     Args:
         values: Of any shape and dtype.
-        xp: ``numpy``, or a module like it whose functions may be traced.
-        bincount: Counts unsigned integers, and returns ``[BUCKETS]``.
+        xp: ``numpy``, or a module like it whose functions may be traced, such as ``jax.numpy``.
+        bincount: Counts unsigned integers: ``partial(jax.numpy.bincount, length=BUCKETS)``.
     """
     values = xp.asarray(values).ravel()
     if xp is not np:
@@ -88,7 +88,7 @@ def _counted_here(block: NDArray[Any]) -> HistogramCounts:
 
 
 def _sum(block: NDArray[np.float32]) -> float:
-    # A few at a time, as single precision rounds.
+    # A few at a time: long sums lose more in single precision.
     whole = block.size // _ADDED * _ADDED
     partial = np.add.reduce(block[:whole].reshape(_ADDED, -1), axis=0)
     return float(partial.sum(dtype=np.float64) + block[whole:].sum(dtype=np.float64))

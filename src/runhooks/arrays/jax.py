@@ -87,6 +87,7 @@ class JaxArrays(ArrayLibrary):
 
     def snapshot(self, array: Any) -> Any:
         array = _plain(array)
+        # A later step may be given the buffer of ``array``.
         return array.copy() if is_key(array) else _copy(array)
 
     def start_copy(self, array: Any) -> None:
@@ -228,7 +229,7 @@ def _made_weak(array: Array) -> jax.Array:
 
 
 def _block(index: Any, shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The start and the shape that ``index``, slices, takes out."""
+    """The start and the shape of the block that the slices ``index`` take out."""
     bounds = [it.indices(size) for it, size in zip(index, shape, strict=True)]
     return tuple(begin for begin, _, _ in bounds), tuple(end - begin for begin, end, _ in bounds)
 

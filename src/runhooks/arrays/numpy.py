@@ -57,7 +57,7 @@ class NumpyArrays(ArrayLibrary):
 
 
 def _may_change(array: Any) -> bool:
-    # Others may write to what read-only views, as of diagonal(), show; so to records.
+    # Read-only views, such as diagonal() returns, may be written to by others; so may records.
     while isinstance(array, np.ndarray | np.void):
         if array.flags.writeable:
             return True

@@ -68,7 +68,7 @@ def library_of_file(suffix: str) -> ArrayLibrary | None:
 
 
 def unpack(packed: Packed) -> Any:
-    """ImportError if its library is not registered."""
+    """Return the array; ImportError if its library is not registered."""
     name = packed.kind.partition(" ")[0]
     for library in (*_registered, NUMPY):
         if library.name == name:

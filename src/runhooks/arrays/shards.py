@@ -35,7 +35,7 @@ class ShardedArray(NamedTuple):
         shape: That of the whole array.
         dtype: Its dtype on the host.
         shards: The blocks; those of all processes have each item once.
-        sample: A few items of an array that all hold in whole, to see that they agree.
+        sample: A few items of an array that all hold in whole, to see that they agree; else None.
     """
 
     shape: tuple[int, ...]
@@ -59,12 +59,12 @@ class ArraySource(Protocol):
     def dtype(self) -> np.dtype[Any]: ...
 
     def read(self, start: Sequence[int], shape: Sequence[int]) -> Array:
-        """Return a block."""
+        """Return the block of ``shape`` at ``start``."""
         ...
 
 
 def read_block(source: ArraySource | Array, start: Sequence[int], shape: Sequence[int]) -> Array:
-    """Return a block, which shares the memory of an array."""
+    """Return the block of ``shape`` at ``start``, which shares the memory of an array."""
     if isinstance(source, np.ndarray | np.generic):
         return source[block(start, shape)]
     return source.read(start, shape)
@@ -76,7 +76,10 @@ def loaded_from(
     wanted: Iterable[_Wanted],
     name_of: Callable[[_Wanted], str] = str,
 ) -> list[_Loaded]:
-    """Return what ``load`` makes of ``wanted``, each of the array ``name_of``, maybe in threads."""
+    """Return what ``load`` makes of each of ``wanted``, maybe in threads.
+
+    ``name_of``: the array that it reads.
+    """
     listed = list(wanted)
     here: list[int] = []
     parts: list[list[int]] = []
@@ -108,7 +111,7 @@ class Share(NamedTuple):
     def rows(self, arrays: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
         """Return the first row of each array to write, and the one after the last.
 
-        Each process writes about as many bytes. ``arrays``: numbers of rows, and bytes of a row.
+        All processes write about as many bytes. ``arrays``: numbers of rows, and bytes of a row.
         """
         listed = list(arrays)
         total = sum(count * row_bytes for count, row_bytes in listed)
@@ -168,7 +171,7 @@ _DRAWS = 2
 
 
 def make_up_each(shapes: Array, counts: Array, starts: Array, sizes: Array) -> Array:
-    """As ``make_up``, of each of several arrays, in O(blocks).
+    """As ``make_up``, for each of several arrays, in O(blocks).
 
     Args:
         shapes: ``[arrays, dimensions]``, int64.
@@ -223,7 +226,7 @@ def parts_of_replicas(
 ) -> dict[str, ShardedArray]:
     """Return what this process has to write of arrays that all hold in whole: slices of these.
 
-    ``forms``: the shape of each, its dtype on the host.
+    ``forms``: the shape of each, and its dtype on the host.
     """
     counts = [
         (shape[0] if shape else 1, volume(shape[1:]) * dtype.itemsize)

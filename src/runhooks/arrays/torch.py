@@ -200,7 +200,7 @@ def is_distributed(tensor: Any) -> bool:
 
 
 def whole(tensor: Any) -> Any:
-    """Return ``tensor``; all of a ``DTensor``, if called in all processes."""
+    """Return ``tensor``; of a ``DTensor`` all of it, if called in all processes."""
     return tensor.full_tensor() if is_distributed(tensor) else tensor
 
 
@@ -223,7 +223,7 @@ def numpy_dtype(dtype: torch.dtype) -> np.dtype[Any]:
 
 
 def form(tensor: torch.Tensor) -> str:
-    """``float32[2, 3]``."""
+    """Return dtype and shape: ``float32[2, 3]``."""
     return f"{_name(tensor.dtype)}{list(tensor.shape)}"
 
 
@@ -299,7 +299,7 @@ def _is_zip(path: Path) -> bool:
 def _exact(
     tensor: torch.Tensor, array_of: Callable[[torch.Tensor], Array] = torch.Tensor.numpy
 ) -> Array:
-    """``tensor``: detached, on the CPU."""
+    """Return ``tensor``, which is detached and on the CPU, as an array."""
     plain = tensor.resolve_conj().resolve_neg()
     dtype = numpy_dtype(plain.dtype)
     if dtype.kind != "V" and dtype.isbuiltin != 2:

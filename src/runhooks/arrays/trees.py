@@ -32,7 +32,7 @@ _known: dict[type, Container | None] = {}
 
 
 def container_of(value: Any) -> Container | None:
-    """Return how ``value`` is a container; None: it is a leaf.
+    """Return how to take ``value`` apart; None: it is a leaf.
 
     Containers are mappings, lists, tuples, named tuples, dataclasses, and None, which is empty.
     """
@@ -43,7 +43,10 @@ def container_of(value: Any) -> Container | None:
 
 
 def builtin_container_of(value: Any) -> Container | None:
-    """As ``container_of``, but dataclasses and None are leaves, and other tuples plain ones."""
+    """As ``container_of``, but dataclasses and None are leaves.
+
+    A tuple of a subclass that is no named tuple becomes a plain tuple.
+    """
     if isinstance(value, tuple) and not hasattr(value, "_fields"):
         return container_of(())
     return container_of(value) if isinstance(value, Mapping | list | tuple) else None
@@ -164,7 +167,10 @@ def form_of(leaf: Any) -> Form | None:
 
 
 def place(array: Array, like: Any) -> Any:
-    """As ``cast``, to the form of ``like``; nothing else may use the memory of ``array``."""
+    """Return ``array`` with the dtype and devices of ``like``; ValueError if that cannot hold it.
+
+    Nothing else may use the memory of ``array``.
+    """
     if type(like) in (bool, int, float, complex):
         number = array.item()
         if type(number) is not type(like):

@@ -16,7 +16,7 @@ from runhooks.arrays.shards import Array
 
 _NUMPY_NUMBERS = (np.bool_, np.integer, np.float16, np.float32, np.float64)
 
-#: Of Python and of NumPy.
+#: Types of plain numbers, of Python and of NumPy.
 NUMBERS: frozenset[type] = frozenset((float, int, bool)) | {
     kind for kind in np.sctypeDict.values() if issubclass(kind, _NUMPY_NUMBERS)
 } - {np.timedelta64}

@@ -26,7 +26,7 @@ __all__ = [
 #: Extras of these names install the frameworks.
 EXTRAS_OF_ENGINES = ("jax", "torch", "tensorflow")
 
-#: What each engine needs, and the folder that has it.
+#: The framework that each engine needs, and the folder that has it.
 _FRAMEWORKS = {"python": "numpy", "jax": "jax", "torch": "torch"}
 
 
@@ -42,7 +42,7 @@ def require_framework(engine: str) -> None:
 
 
 def framework_named(name: str) -> Framework:
-    """Import a framework; ImportError, or what a broken one raises."""
+    """Import and return an engine's framework; ImportError, or what a broken one raises."""
     require_framework(name)
     module = importlib.import_module(f"runhooks.engines.{_FRAMEWORKS.get(name, name)}.engine")
     framework: Framework = module.ENGINE

@@ -52,7 +52,7 @@ def _cure(leaf: Any) -> str:
 
 
 def check_structure(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
-    """ValueError unless ``new`` has the paths of ``old``."""
+    """Raise ValueError unless ``new`` has the paths of ``old``."""
     if old.keys() != new.keys():
         missing, unexpected = sorted(old.keys() - new.keys()), sorted(new.keys() - old.keys())
         hint = "" if new else "; does the function return it?"
@@ -65,7 +65,7 @@ def check_structure(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -
 
 
 def check_leaf(name: str, path: str, old: Form, new: Form) -> None:
-    """ValueError unless the shape is the same, and the dtype fits into that of ``old``."""
+    """Raise ValueError unless the shape is the same, and the dtype fits into the old one."""
     if old[0] != new[0] or not _fits(new[1], old[1]):
         raise ValueError(
             f"variable {describe(name, path)} keeps its shape and dtype, {_text(old)}: the new "
@@ -110,7 +110,7 @@ def number_as(name: str, path: str, number: float, dtype: Any) -> Any:
 
 
 def fitted(name: str, value: Any, form: Form) -> np.ndarray[Any, Any]:
-    """Return a number, or any array, in ``form``; ValueError if it does not fit."""
+    """Return a number, or any array, as one of ``form``; ValueError if it does not fit."""
     if isinstance(value, int | float) and not isinstance(value, np.generic):
         value = number_as(name, "", value, form[1])
     array = np.asarray(to_numpy(value))
@@ -126,7 +126,7 @@ def _fits(dtype: Any, into: Any) -> bool:
 
 
 def describe(name: str, path: str) -> str:
-    """``'state' at 'params/w'``."""
+    """Return ``'state' at 'params/w'``."""
     return f"{name!r} at {path!r}" if path else repr(name)
 
 

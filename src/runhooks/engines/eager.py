@@ -41,7 +41,7 @@ class EagerEngine(Engine):
     """Evaluates a graph operation by operation; pytrees: lists, tuples, dicts and dataclasses.
 
     A subclass for ``register_engine`` has a ``name`` and ``arrays``, the library whose arrays
-    variables hold, and overrides what that does in its own way.
+    variables hold, and overrides what that does in its own way, as ``examples/engine_mlx.py`` does.
 
     Functions are called with copies of what variables hold, which they may change, and with arrays
     of the library in the place of NumPy's. What is fetched is a copy too.
@@ -69,7 +69,7 @@ class EagerEngine(Engine):
         """Note what is known about an ``error`` out of a run."""
 
     def evaluator(self, operations: Sequence[Operation]) -> Evaluate:
-        """Return what adds outputs to values, and returns new variables."""
+        """Return what adds outputs to the values it is given, and returns variables' new values."""
         return partial(evaluate, self.ready(operations), self.conform)
 
     def ready(self, operations: Sequence[Operation]) -> list[Ready]:
@@ -91,7 +91,7 @@ class EagerEngine(Engine):
         return lambda values: read({t: get(values[t]) for t, get in own})
 
     def _getter(self, tensor: Tensor) -> Callable[[Any], Any]:
-        """Return what makes a value that its reader may change."""
+        """Return what makes of the value of ``tensor`` one that its reader may change."""
         if _is_key(tensor):
             return self.own_key
         return self.own if _is_held(tensor) else self.fetched(tensor)
@@ -107,11 +107,11 @@ class EagerEngine(Engine):
         return copy.deepcopy(key)
 
     def fetched(self, tensor: Tensor) -> Callable[[Any], Any]:
-        """Return what makes a fetched value."""
+        """Return what makes of the value of ``tensor`` the one that is fetched."""
         return self.own
 
     def array(self, value: Any) -> Any:
-        """Return an array on the default device."""
+        """Return a number, or any array, as an array on the default device."""
         return self.arrays.from_numpy(np.asarray(value))
 
     def cast(self, new: Any, old: Any) -> Any:

@@ -12,7 +12,7 @@ from runhooks.ranks import Group
 
 
 def default_graph() -> BaseGraph | None:
-    """TensorFlow's; None where it is eager or absent."""
+    """Return TensorFlow's; None where it is eager or absent."""
     theirs = _tensorflow()
     found: BaseGraph | None = None if theirs is None else theirs.current_graph()
     return found
@@ -41,7 +41,7 @@ def session_of(session: Any) -> RawSession:
 
 
 def _tensorflow() -> Any:
-    """None if TensorFlow is not imported, or not yet."""
+    """Return the module of TensorFlow's graphs; None if that is not imported, or not yet."""
     if not hasattr(sys.modules.get("tensorflow"), "compat"):
         return None
     return importlib.import_module("runhooks.engines.tensorflow.graph")

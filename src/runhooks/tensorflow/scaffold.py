@@ -22,7 +22,10 @@ class Scaffold(scaffold.Scaffold):
 
     @staticmethod
     def default_local_init_op() -> Any:
-        """Return what initializes local variables, tables and resources; None outside any graph."""
+        """Return an operation that initializes local variables, tables and local resources.
+
+        It belongs to TensorFlow's default graph, that of a function too; None outside any graph.
+        """
         return tf.compat.v1.train.Scaffold.default_local_init_op()
 
 

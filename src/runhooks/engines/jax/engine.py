@@ -1,6 +1,6 @@
 """The jax engine: a training step is an executable, to which the buffers of variables are donated.
 
-It is compiled at most twice for each form of its arguments: to return small values, or large too.
+It is compiled at most twice for each form of its arguments: to return small values, or all.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class JaxEngine(Engine):
         if not jnp.issubdtype(old.dtype, jnp.inexact):
             return new
         new, weight = jnp.asarray(new, old.dtype), jnp.asarray(weight, old.dtype)
-        # What rounds less.
+        # The form that rounds less.
         moved = jnp.where(
             weight < 0.5, old + weight * (new - old), new - (1 - weight) * (new - old)
         )
@@ -195,7 +195,7 @@ class JaxEngine(Engine):
         value = without_variable(release(hold(value)))
         flat, _ = jax.tree_util.tree_flatten_with_path(value, is_leaf=lambda it: it is not value)
         children = {path_text(path): without_variable(child) for path, child in flat if path}
-        # Objects of nnx keep records of their own there.
+        # Objects of nnx keep records of their own under such keys.
         return {key: it for key, it in children.items() if not key.startswith("_pytree__")}
 
     def note_call(self, error: Exception, step: str, args: Mapping[str, Any]) -> None:

@@ -152,7 +152,7 @@ def _arrays(args: Any) -> list[jax.Array]:
 
 
 class _Traces(Compilation):
-    """Notices when JAX traces a function, before compiling; ``since`` is monotonic."""
+    """Notices when JAX traces a function; ``since``: when, if that is not logged yet."""
 
     def __init__(self) -> None:
         self.ahead_secs = 0.0  # of a trace before the call
@@ -227,7 +227,7 @@ class CoreExecutable(_Executable):
         self._steps: BoundedCache[Any, Any] = BoundedCache()
 
     def step(self, wide: bool, shardings: tuple[Any, ...]) -> Any:
-        """Return what makes new leaves, and the small arrays, or all, by number of layout."""
+        """Return what computes new leaves and, by number of layout, small arrays, or all."""
         return self._steps.get_or_make(
             (wide, shardings),
             lambda: jax.jit(self._step(wide, shardings), donate_argnums=self._donated),

@@ -236,12 +236,12 @@ _MOST_SMALL = 64
 
 @dataclass(slots=True, eq=False)
 class Leaf:
-    """Stands for an array: its place among those that the step returns, or the new leaves."""
+    """Stands for the array at ``index`` of those that the step returns, or of the new leaves."""
 
     index: int = 0
     is_new: bool = False
 
-    def __jax_array__(self) -> NoReturn:
+    def __jax_array__(self) -> NoReturn:  # makes it an array where values are held
         raise TypeError("the array is not computed yet")
 
 

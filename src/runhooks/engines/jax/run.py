@@ -146,7 +146,7 @@ def _form(leaf: Any) -> tuple[Any, Any, bool]:
 
 
 class JaxBody(BoundBody):
-    """Computes ``body``.
+    """Computes ``body``: parts before the core, the core if there is one, and parts after it.
 
     If the first run with values of some shapes takes the core alone, later ones call it at once.
     """
@@ -188,6 +188,7 @@ class JaxBody(BoundBody):
             return ()
         if binding.layout in rest:
             return self._pick(rest[binding.layout])
+        # JAX has traced the core anew.
         assert self._core is not None
         result = self._core.result(new, rest)
         values = self._bound_again(binding, result).read(result)
@@ -307,7 +308,10 @@ class JaxBody(BoundBody):
             values.update(zip(traced.body.fetches, results[traced.new_leaves :], strict=True))
 
     def _bind(self, args: Sequence[Any], given: Sequence[Any]) -> tuple[Binding, Sequence[Any]]:
-        """Trace everything; return the binding of a run, and its arguments, settled."""
+        """Return the binding of a run, and its arguments, settled.
+
+        It traces everything: errors come before anything is computed.
+        """
         core, result = self._core, None
         values: dict[Tensor, Any] = dict(zip(self._body.given, given, strict=True))
         if core is not None:

@@ -109,7 +109,10 @@ def names_of(graph: AnalyzedGraph, feed_keys: Iterable[Any]) -> set[str]:
 def needed(
     elements: Iterable[Any], fed: Collection[str] = (), *, for_value: bool = False
 ) -> Iterator[Any]:
-    """Yield the operations that ``elements`` need; ``for_value``: not those that come before."""
+    """Yield the operations that ``elements`` need, if the tensors named in ``fed`` are fed.
+
+    ``for_value``: not those that merely come before.
+    """
     pending, seen = list(elements), set()
     while pending:
         element = pending.pop()
@@ -233,12 +236,12 @@ class DirectRun(NamedTuple):
     fetches: list[str]
     targets: list[str]
     feeds: list[str]
-    convert: list[tuple[Any, Callable[[Any], Any]]]  # the key of each feed; makes an array
+    convert: list[tuple[Any, Callable[[Any], Any]]]  # the key of a feed, and what makes an array
     read: Callable[[Sequence[Any]], Any]
 
 
 class FetchPlan(NamedTuple):
-    """How a run is made: by ``Session.run`` if not ``direct``; no ``step``: read it later."""
+    """How a run is made: by ``Session.run`` if not ``direct``. ``step`` is None if not known."""
 
     direct: DirectRun | None
     step: StepChange | None
@@ -250,7 +253,7 @@ class FetchPlan(NamedTuple):
 
 
 def make_plan(graph: AnalyzedGraph, fetches: Any, feed_keys: Sequence[Any]) -> FetchPlan:
-    """Resolve ``fetches``; ``Session.run`` says what is wrong with them."""
+    """Resolve ``fetches``, or leave them to ``Session.run``, which says what is wrong."""
     try:
         fed = names_of(graph, feed_keys)
         step = graph.step_change(elements_of(graph, fetches), fed)

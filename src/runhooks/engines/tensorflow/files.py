@@ -97,9 +97,9 @@ def sweep_states(path: str) -> None:
 
 
 def take_over_checkpoints(saver: Any, path: str, restored: str | None) -> None:
-    """Let a saver that knows no checkpoint list and delete those before the one ``restored``.
+    """Let a saver that knows no checkpoint know those of its name beside the one ``restored``.
 
-    ``path``: what it saves as, without the step.
+    Else it would neither list nor delete them. ``path``: what it saves as, without the step.
     """
     if restored is None or saver.last_checkpoints:
         return

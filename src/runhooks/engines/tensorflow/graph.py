@@ -151,7 +151,7 @@ class TensorFlowGraph(BaseGraph):
 
 
 def _add_mean(graph: AnalyzedGraph, epoch: Any, value: Any, weight: Any, name: str) -> Any:
-    """As ``rh.epoch_mean``."""
+    """As ``rh.epoch_mean``; ``epoch``: the tensor of its number."""
     steps = _steps_of(graph, value)
     if not steps:
         raise ValueError(
@@ -181,7 +181,7 @@ def _number(value: Any, what: str) -> Any:
 
 
 def _steps_of(graph: AnalyzedGraph, value: Any) -> list[Any]:
-    """Return the first operations of a step that need all data of ``value``."""
+    """Return the first operations that make a step and need all data of ``value``."""
     behind = set(needed([value]))
     sources = {op for op in behind if _is_source(op)}
     followers: dict[Any, list[Any]] = {}

@@ -68,7 +68,7 @@ class CallableRun(PreparedRun):
         self._places = places
         self._tells_step = plan.step is not UNCHANGED or session.is_shared
         self._increases = plan.never_decreases
-        # -1: each run is followed by a look at what is due.
+        # -1 if it is not known: each run is followed by a look at what is due.
         increase = None if plan.step is None or session.is_shared else plan.step.increase
         self.steps = -1 if increase is None else increase
 
@@ -171,7 +171,7 @@ class Session(_Session, SessionState):  # type: ignore[misc]
         try:
             v1.Session.close(self)
         finally:
-            self._forget_runs()  # later they release nothing
+            self._forget_runs()  # callables that outlive the session release nothing
 
     def run_plainly(self, fetches: Any, *given: Any) -> Any:
         try:
@@ -301,6 +301,7 @@ class ObservedSession(AdoptedSession):
         return self._read_step()
 
 
+#: What TensorFlow's own scaffold finds in a graph, or makes.
 _PARTS = (
     *("init_op", "ready_op", "ready_for_local_init_op"),
     *("local_init_op", "summary_op", "saver"),

@@ -155,7 +155,7 @@ class SessionState(RawSession):
     ) -> None:
         """Note that ``run``, of this ``number``, has ended.
 
-        The largest of ``values``, if any, is the new step; ``increases``: no run decreases it.
+        The largest of ``values``, if any, is the new step; ``increases``: it never decreases.
         """
         with self._lock:
             self._in_flight -= 1
@@ -172,7 +172,7 @@ class SessionState(RawSession):
                 self._foreseen.off_steps = 0
 
     def note_unchanged(self) -> int:
-        """Note that a run begins whose hooks see the steps of other threads; return no number."""
+        """Note that a run begins whose hooks see the steps of other threads; return 0."""
         if not self._own.is_after_run:
             self._own.step = None
         return 0
@@ -198,7 +198,7 @@ class SessionState(RawSession):
             self._foreseen, run.off_steps = run, off_steps
 
     def note_error(self, error: BaseException) -> None:
-        """Raise ClosedSessionError if the session is closed."""
+        """Note the error of a run; raise ClosedSessionError if it comes of a closed session."""
         if self.engine.is_lost(error):
             self.is_over = True
         elif self.is_over and isinstance(error, tf.errors.CancelledError):
@@ -207,6 +207,7 @@ class SessionState(RawSession):
             raise ClosedSessionError(_CLOSED, self) from error
 
     def steps_to_fetch(self, change: StepChange | None, fed: Collection[str]) -> list[Any]:
+        """Return what a run is to fetch for the global step."""
         if change is None:
             return []
         if change.reads:
@@ -304,7 +305,7 @@ class SessionState(RawSession):
         return v1.RunOptions(), v1.RunMetadata()
 
     def merge_options(self, given: Mapping[str, Any]) -> Any:
-        """Return the largest of numbers and flags, and all debug watches."""
+        """Merge ``RunOptions``: the largest of numbers and flags, and all debug watches."""
         first, *others = given.values()
         merged = v1.RunOptions()
         merged.CopyFrom(first)

@@ -105,7 +105,7 @@ class TorchEngine(EagerEngine):
         if value.device.type == "mps":  # it has no float64
             value = value.cpu()
         if sums.device != value.device:
-            sums = sums.to(value.device, non_blocking=True)  # for the epoch
+            sums = sums.to(value.device, non_blocking=True)  # they stay there for the epoch
         one = _one(value.dtype, value.device)
         # Without examples, the value may be NaN.
         if isinstance(weight, int | float):
@@ -184,7 +184,7 @@ ENGINE = TorchEngine()
 class Averages:
     """Moving averages, an object that checkpoints hold.
 
-    ``tensors``: one maybe under several names; ``parts``: the names that asked for them.
+    ``tensors``: one with several names is averaged once; ``parts``: the names that asked for them.
     """
 
     def __init__(self, tensors: Mapping[str, torch.Tensor], parts: Collection[str]) -> None:
@@ -206,6 +206,7 @@ class Averages:
 
     @torch.no_grad()
     def update(self, weight: float) -> None:
+        """Move the averages towards the tensors; ``weight`` 1: all the way."""
         for average, tensor in self._pairs if weight == 1 else self._others:
             average.copy_(tensor)
         for pairs in self._kinds.values():

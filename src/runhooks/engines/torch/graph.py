@@ -157,13 +157,14 @@ def graph(
             as for ``rh.graph``.
         name: The name of the operation that makes a step and increases the global step.
         data: The source of the parameters of ``fn`` without a default, as for ``rh.inputs``. An
-            element is a tuple in their order, or has their names. None: each is a placeholder.
+            element is a tuple in their order, or has their names. None: each is a placeholder
+            with its name. For ``step``, ``key`` and objects among them see ``docs/pytorch.md``.
         epochs: As for ``rh.inputs``.
         steps_per_epoch: As for ``rh.inputs``.
         device: As for ``Graph``.
-        **objects: As for ``Graph``. And values that the step carries from run to run; functions
-            that return such values, called at each start and when the graph is made, or that return
-            a tensor of the graph.
+        **objects: As for ``Graph``. And values that the step carries from run to run, by parameter;
+            functions that return such values, called at each start and when the graph is made, or
+            that return a tensor of the graph.
 
     Raises:
         TypeError, ValueError: As ``Graph`` and ``step``; for a value that is no parameter of
@@ -372,7 +373,7 @@ def _checked_names(
 def _called(
     within: Graph, fn: Callable[..., Any], states: Collection[str]
 ) -> tuple[Callable[..., Any], list[inspect.Parameter]]:
-    """Return ``fn`` with its objects bound, and the parameters left, with ``states``."""
+    """Return ``fn`` with its objects bound, and the parameters left, all ``states`` among them."""
     parameters = given_parameters(fn, states)
     for name, parameter in inspect.signature(fn).parameters.items():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):

@@ -27,7 +27,7 @@ _ABSENT = "\0"
 _DOOR, _WELCOME = "runhooks/door", "runhooks/welcome/"
 _QUEUES = "queues-"  # in a door: the store has them
 _CONNECTIONS = 3  # of a rank: torch's own, and two of ours
-_OTHER_FILES = 256  # of the host
+_OTHER_FILES = 256  # that the host of the store has open besides
 
 _log = logging.getLogger("runhooks")
 
@@ -37,7 +37,7 @@ _abort = attrgetter("_abort_process_group")(distributed.distributed_c10d)
 
 
 class TorchGroup(Group):
-    """Ranks that share a store; each thread has a connection of its own.
+    """Ranks that share a store; each thread has a connection of its own, as a request blocks it.
 
     Ranks that are started again may get the store of those before, with all its keys. So rank 0
     hangs out a *door*, with which all keys of this group begin, and nothing there is believed
@@ -77,7 +77,7 @@ class TorchGroup(Group):
         self._door = door
 
     def _find(self, inbox: str, word: str) -> str:
-        """Return the door of rank 0, which looks at the one before once it has a new one."""
+        """Return the door of rank 0; at an old one, it looks once it has hung out its own."""
         found = self.store_listen(_DOOR)
         while True:
             self.store_set(f"{found}hello/{self.rank}", word)
@@ -113,7 +113,7 @@ class TorchGroup(Group):
             places = [self._door + key for key in keys]
             if len(places) > 1 and store.check(places):  # else it would wait
                 return [bytes(value).decode() for value in store.multi_get(places)]
-            # This sets nothing, as no key has that value, and wakes who waits.
+            # This sets nothing, as no key has that value, and wakes those who wait.
             found = [bytes(store.compare_set(it, _ABSENT, _ABSENT)).decode() for it in places]
             return [None if value == _ABSENT else value for value in found]
 
@@ -200,7 +200,7 @@ def _group_of(world: Any) -> TorchGroup:
 
 
 def group() -> TorchGroup | None:
-    """Return None if ``torch.distributed`` is not initialized."""
+    """Return the group of ``torch.distributed``; None if it is not initialized."""
     if not distributed.is_available() or not distributed.is_initialized():
         return None
     return _group_of(distributed.group.WORLD)

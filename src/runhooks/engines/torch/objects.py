@@ -237,7 +237,7 @@ class TorchObjects:
                 )
 
     def check_optimizers(self, step: str, optimizers: Iterable[Optimizer]) -> None:
-        """Log, once for each, which are not given."""
+        """Log, once for each, which optimizers that ``step`` has called are not given."""
         for it in optimizers:
             if self.pending_gradients.know(it) and it not in self._held_optimizers():
                 warn_of_optimizer(step, type(it).__name__, "optimizer")
@@ -463,7 +463,7 @@ class TorchObjects:
     def _misplaced(
         self, name: str, saved: Sequence[Sequence[str | None]], state: Mapping[str, Any]
     ) -> Iterator[str]:
-        """Tell of a parameter in another place: torch goes by that."""
+        """Tell of a parameter in another place, by which torch finds its state."""
         if not saved or not (state["state"] or len(saved) > 1):
             return
         groups = [group["params"] for group in self._saved[name].param_groups]
@@ -484,7 +484,8 @@ class TorchObjects:
         return before == {f"{name}/{part}" for part in self._averages[name].parts}
 
     def _turn_of_loading(self, name: str) -> int:
-        # First what is not checked and may refuse its state; random states last: loading may draw.
+        # First what is not checked, and may refuse its state before others have changed. Random
+        # states last: loading may draw.
         is_checked = isinstance(self._saved[name], nn.Module | Optimizer)
         return 2 if name == RANDOM_STATES else int(is_checked)
 
@@ -492,7 +493,7 @@ class TorchObjects:
 def _settings(optimizer: Optimizer) -> str:
     groups = []
     for group in optimizer.param_groups:
-        rate = group.get("initial_lr", group.get("lr"))  # the former by schedulers
+        rate = group.get("initial_lr", group.get("lr"))  # schedulers keep the former
         decay = group.get("weight_decay")
         groups.append(f"lr={rate}" + (f" and weight_decay={decay}" if decay else ""))
     return ", ".join(dict.fromkeys(groups))

@@ -26,7 +26,10 @@ class PendingGradients:
         _watch_optimizers()
 
     def know(self, optimizer: Optimizer) -> bool:
-        """Whether it is new, and no known one, which may wrap it, updates its parameters, too."""
+        """Whether it is new, and updates parameters of the modules that no known one does.
+
+        A known one may wrap it.
+        """
         if optimizer in self._known:
             return False
         others = _ids_of_updated(self._known)
@@ -97,7 +100,7 @@ class SteppedOptimizers:
         _open.remove(self)
 
 
-_open: list[SteppedOptimizers] = []  # in all threads
+_open: list[SteppedOptimizers] = []  # of the steps that run now, in all threads
 
 
 @functools.cache

@@ -42,7 +42,7 @@ def whole_here(tensor: Any) -> Any:
 def sharded_tensors(
     tensors: Mapping[str, torch.Tensor], replicas: Collection[str], share: Share
 ) -> dict[str, ShardedArray]:
-    """Return what this rank has to write of tensors that several hold."""
+    """Return what this rank has to write of tensors that several hold, as all do ``replicas``."""
     found = {name: ARRAYS.sharded(tensor) for name, tensor in tensors.items()}
     sharded = {name: it for name, it in found.items() if it is not None}
     same = {name: tensors[name] for name in tensors if name in replicas and name not in sharded}
@@ -51,7 +51,7 @@ def sharded_tensors(
 
 
 def tensor_of(array: Any, like: torch.Tensor | None, *, copy: bool) -> torch.Tensor:
-    """Return a tensor, a ``DTensor`` if ``like`` is.
+    """Return an array of a checkpoint as a tensor, a ``DTensor`` if ``like`` is.
 
     ``copy``: something else may use the memory of ``array``.
     """
@@ -73,7 +73,7 @@ def split(
 ) -> tuple[dict[str, torch.Tensor], Any]:
     """Return the tensors of a state by ``"<name>/<path>"``, and the rest, with names for them.
 
-    ``in_parts``: each rank saves what it has.
+    ``in_parts``: each rank saves what it has of a tensor that several hold.
     """
     tensors: dict[str, torch.Tensor] = {}
     names: dict[Any, str] = {}
@@ -293,7 +293,7 @@ def kept(value: Any, put: Callable[[Any], Any] | None) -> Any:
 
 
 def restorer(value: Any) -> Callable[[Any], Any] | None:
-    """Return what undoes ``kept`` for such values; None: nothing is to do."""
+    """Return what undoes ``kept`` for such values; None: there is nothing to do."""
     restore = [_restorer(leaf) for _, leaf in trees.walk(value)]
     if all(it is None for it in restore):
         return None

@@ -152,7 +152,7 @@ def step_function(
 ) -> Callable[..., Any]:
     """Return ``fn``, counted, its ``outputs`` checked at first.
 
-    ``carries``: these are the last element, behind the states.
+    ``carries``: they are the last of what it returns, behind its states.
     """
     unseen = [output_of(name, output, outputs) for output in outputs]
 
@@ -176,7 +176,7 @@ def carrying_step(
 ) -> Callable[..., tuple[Any, ...]]:
     """Return a step that returns new states and a dict of outputs.
 
-    ``states``: the first ones, by their places among the arguments.
+    ``states``: what its states begin with, by their places among the arguments.
     """
     restorers = {place: restorer(value) for place, value in states.items()}
     is_known = False
@@ -232,7 +232,7 @@ def _in_order(operations: Sequence[Operation]) -> list[Operation]:
         after = any(tensor.op in late for tensor in op.inputs) or op.assigns in late_variables
         if op.effect in _STEP_OR_CAPTURE or op.type == LATEST or after:
             late.add(op)
-            if op.assigns is not None:  # these keep their order
+            if op.assigns is not None:  # assignments to one variable keep their order
                 late_variables.add(op.assigns)
     for_steps: set[Operation] = set()
     for op in reversed(operations):
