@@ -44,8 +44,10 @@ def library_of(value: Any) -> ArrayLibrary:
 
 def library_describing(value: Any) -> ArrayLibrary:
     """Return the adapter that owns ``value``, or for which it describes an array."""
-    kind = type(value)
-    return next(it for it in _known() if it.describes(kind) or it.owns(kind))
+    library = library_of(value)
+    if library is not NO_LIBRARY:
+        return library
+    return next((it for it in _known() if it.describes(type(value))), NO_LIBRARY)
 
 
 def flattened(tree: Any) -> Flat | None:
