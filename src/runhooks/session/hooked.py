@@ -271,8 +271,9 @@ class HookedSession:
             woken = self._count(turn, step, hooks)
         answering = self._answering(turn, result, records)
         if woken:
-            more = [(it, it.after_run, None) for it in woken if it.after_run is not None]
-            answering = sorted([*answering, *more], key=lambda it: hooks.index(it[0]))
+            by_hook = {it[0]: it for it in answering}
+            by_hook |= {it: (it, it.after_run, None) for it in woken if it.after_run is not None}
+            answering = [by_hook[it] for it in hooks if it in by_hook]
             context = context or SessionRunContext(caller, raw, raw.global_step)
         with raw.after_own_run():
             if turn.watching:

@@ -103,8 +103,13 @@ class MonitoredSession(CallableRuns):
                 with self._graph.as_default():
                     self._hook_list.begin()
                 self._session = RecoverableSession(
-                    *(self._graph, creator, self._hook_list, self._stop, stop_grace_period_secs),
-                    *(policy, self._iteration),
+                    self._graph,
+                    creator,
+                    self._hook_list,
+                    self._stop,
+                    stop_grace_period_secs,
+                    policy,
+                    self._iteration,
                 )
                 if self._agreement is not None:
                     self._agreement.open(self._live())
