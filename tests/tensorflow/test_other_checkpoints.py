@@ -59,7 +59,9 @@ def names_in(directory):
 def test_a_session_of_another_engine_does_not_start_over(library, session, tmp_path):
     train_on_tensorflow(library, tmp_path, 5)
     before = names_in(tmp_path)
-    with pytest.raises(ValueError, match=r"tf\.Graph.*load_checkpoint\('.*model\.ckpt-5'\)") as info:
+    with pytest.raises(
+        ValueError, match=r"tf\.Graph.*load_checkpoint\('.*model\.ckpt-5'\)"
+    ) as info:
         train_on_numpy(tmp_path, 9, session)
     assert str(tmp_path) in str(info.value)
     assert names_in(tmp_path) == before
