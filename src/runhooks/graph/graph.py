@@ -96,7 +96,7 @@ class Graph(BaseGraph):
         if not isinstance(self._engine, Engine):
             raise TypeError(f"engine must be the name of an engine or an Engine, got {engine!r}")
         self.planned_runs: BoundedCache[Any, Any] = BoundedCache()
-        #: What its engine shares between them.
+        # What its engine shares between runs.
         self.shared_by_runs: BoundedCache[Any, Any] = BoundedCache()
         #: What is added once, though the hooks of each session ask for it.
         self.added: Kept[Any, Any] = Kept()
