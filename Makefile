@@ -124,7 +124,7 @@ bench: $(BENCH)
 clean:
 	rm -rf .venv .venv-bench .venv-core .venv-lowest-* .cache build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
 
-# Programs that start side by side would each compile what uv, unlike pip, leaves as it is.
+# uv, unlike pip, compiles no byte code by itself: all processes of the tests would, at the same time.
 $(TEST): export UV_COMPILE_BYTECODE = 1
 
 # A lock of versions, if there is one, constrains what is installed.
